@@ -73,7 +73,9 @@ class Growth:
             torch=torch.__version__,
             context=len(prompt),
             rounds=rounds,
-            dtypes={name: str(one.pair.target.model.dtype).removeprefix("torch.") for name, one in engines.items()},
+            dtypes={
+                name: str(engine.pair.target.model.dtype).removeprefix("torch.") for name, engine in engines.items()
+            },
             ms=verify_growth(engines, prompt, rounds=rounds),
         )
 

@@ -129,16 +129,16 @@ def _solved(matrix: list[list[float]], right: Sequence[float]) -> list[float]:
     """x of A x = b, A symmetric and positive definite, its lower half given: Cholesky's way, in place."""
     size, x = len(right), list(right)
     for row, line in enumerate(matrix):
-        left, own = line[row], x[row]
+        left, weight = line[row], x[row]
         for column in range(row):
             other, value = matrix[column], line[column]
             for k in range(column):
                 value -= line[k] * other[k]
             line[column] = value = value / other[column]
             left -= value * value
-            own -= value * x[column]
+            weight -= value * x[column]
         line[row] = math.sqrt(left)
-        x[row] = own / line[row]
+        x[row] = weight / line[row]
     for row in reversed(range(size)):
         line = matrix[row]
         x[row] /= line[row]

@@ -59,4 +59,6 @@ class Bandit(Generic[K]):
         """What was learned, in words: `gamma 2: 24.0 tokens/s in 10` for each arm; empty before the first round."""
         if not any(played.plays for played in self.arms.values()):
             return ""
-        return ", ".join(f"{name}{arm}: {one.rate:.1f} tokens/s in {one.plays}" for arm, one in self.arms.items())
+        return ", ".join(
+            f"{name}{arm}: {arm_value.rate:.1f} tokens/s in {arm_value.plays}" for arm, arm_value in self.arms.items()
+        )

@@ -141,7 +141,7 @@ class EstimatorState:
         """
         self._guess()
         mean = self.mean
-        tokens, drafts, steps = (one / mean.weight for one in (mean.tokens, mean.drafts, mean.steps))
+        tokens, drafts, steps = (total / mean.weight for total in (mean.tokens, mean.drafts, mean.steps))
         return ExpectedRound(1.0 + (tokens - 1.0) * self.sure.share, self.live.seconds(drafts, steps))
 
     def _guess(self) -> None:

@@ -72,16 +72,16 @@ class TargetCorrection:
 
     def value(self, drafts: float) -> float:
         """Observed over predicted seconds of a round with so many drafts; of a mean number, for all alike."""
-        own = self._counts.get(drafts) if isinstance(drafts, int) else None
-        return self.whole.value if own is None else self.whole.value * own.value
+        measured = self._counts.get(drafts) if isinstance(drafts, int) else None
+        return self.whole.value if measured is None else self.whole.value * measured.value
 
     def scaled(self, priced: list[float]) -> list[float]:
         """The seconds of 0, 1, ... drafts as rounds say that they are."""
         whole = self.whole.value
-        seconds = [whole * one for one in priced]
-        for drafts, own in self._counts.items():
+        seconds = [whole * seconds_of for seconds_of in priced]
+        for drafts, measured in self._counts.items():
             if drafts < len(seconds):
-                seconds[drafts] *= own.value
+                seconds[drafts] *= measured.value
         return seconds
 
     def update(self, drafts: int, observed: float, predicted: float) -> None:

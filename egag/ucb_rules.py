@@ -59,5 +59,5 @@ class UcbRules(DelegatingRule):
             self.playing = self._bandit.choose()
 
     def memory(self) -> str:
-        own = self._bandit.told() if self.remember else ""
-        return "; ".join(filter(None, [own, *(rule.memory() for rule in self.rules.values())]))
+        memory_text = self._bandit.told() if self.remember else ""
+        return "; ".join(filter(None, [memory_text, *(rule.memory() for rule in self.rules.values())]))

@@ -115,8 +115,8 @@ def openai_body(wanted: TextRequest, model: str) -> dict[str, Any]:
 def openai_piece(event: Event, ids: str | None) -> AnswerPiece:
     """What a chunk of `/v1/completions` adds. ids: the key of a choice that has its ids; None: it has none."""
     for choice in event.get("choices") or ():
-        told = None if ids is None else tuple(choice.get(ids) or ())
-        return AnswerPiece(told, choice.get("text") or "", choice.get("finish_reason"))
+        ids_told = None if ids is None else tuple(choice.get(ids) or ())
+        return AnswerPiece(ids_told, choice.get("text") or "", choice.get("finish_reason"))
     return AnswerPiece()
 
 

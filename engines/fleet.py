@@ -74,15 +74,15 @@ def _running(spec: EngineSpec, dialect: Dialect) -> Callable[[Mapping[str, Any]]
     """
     key = os.environ.get(KEY, "")
     known = {config_for(dialect, method, Settings())["method"]: Api(_root(url), key) for method, url in spec.urls}
-    one = Api(_root(spec.url), key) if spec.url else None
-    for api in (*known.values(), *([one] if one else [])):
+    running = Api(_root(spec.url), key) if spec.url else None
+    for api in (*known.values(), *([running] if running else [])):
         try:
             api.reach(dialect.health)
         except UserError as error:
             raise UserError(f"engine {spec.name}: {error}; is it running?") from None
 
     def api_of(config: Mapping[str, Any]) -> Api:
-        return one or known[config["method"]]
+        return running or known[config["method"]]
 
     return api_of
 

@@ -97,5 +97,5 @@ def sampler(processor: ChosenPart) -> tuple[float, int, float]:
     if processor.name == "greedy":
         return 0.0, 0, 1.0
     names = (parameter.name for parameter in PROCESSORS[processor.name].parameters)
-    given = dict(zip(names, processor.arguments, strict=True))
-    return float(given["temperature"]), int(given.get("top_k", 0)), float(given.get("top_p", 1.0))
+    arguments = dict(zip(names, processor.arguments, strict=True))
+    return float(arguments["temperature"]), int(arguments.get("top_k", 0)), float(arguments.get("top_p", 1.0))

@@ -119,12 +119,12 @@ class EngineSpec:
                 raise UserError(
                     f"launch: {self.launch!r} given; expected {{options}} in it, by which {method} is asked for"
                 )
-            found = self.drafter or (dialect.folders and method == DRAFTER)
-            if self.started and dialect.loads(config) and not found:
+            draft = self.drafter or (dialect.folders and method == DRAFTER)
+            if self.started and dialect.loads(config) and not draft:
                 raise UserError(f"{method} needs drafter, what {dialect.name} loads to draft")
         except UserError as error:
-            told = str(error).removeprefix(f"{self.name}: ")
-            raise UserError(f"engine {self.name}: {told}; or name only methods that it has") from None
+            reason = str(error).removeprefix(f"{self.name}: ")
+            raise UserError(f"engine {self.name}: {reason}; or name only methods that it has") from None
 
 
 def refuse_in_generate(method: str, values: Mapping[str, Any]) -> None:
@@ -164,8 +164,8 @@ def _read(line: str, what: str) -> list[str]:
 
 def expanded(words: Sequence[str], model: str, port: int, options: Sequence[str]) -> list[str]:
     """The words with what stands for them; {options} is as many as there are."""
-    found: list[str] = []
+    expanded_words: list[str] = []
     for word in words:
-        given = options if word == "{options}" else [word.replace("{model}", model).replace("{port}", str(port))]
-        found += given
-    return found
+        parts = options if word == "{options}" else [word.replace("{model}", model).replace("{port}", str(port))]
+        expanded_words += parts
+    return expanded_words

@@ -15,8 +15,10 @@ def config_for(dialect: Dialect, method: str, values: Mapping[str, Any]) -> dict
     Raises `UserError` for what the engine lacks, by its name.
     """
     if dialect.by_request:
-        own = {parameter.name: parameter.show(values[parameter.name]) for parameter in METHODS[method].relevant(values)}
-        return {"method": method, **own}
+        parameters = {
+            parameter.name: parameter.show(values[parameter.name]) for parameter in METHODS[method].relevant(values)
+        }
+        return {"method": method, **parameters}
     try:
         return config_of(method, values, {name: option.keys for name, option in dialect.methods.items()})
     except UserError as error:

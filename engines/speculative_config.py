@@ -81,9 +81,9 @@ class ServerConfig:
 
     @property
     def unnamed(self) -> tuple[str, ...]:
-        given = dict(self.assignments)
+        assignments = dict(self.assignments)
         known = (name for ours in (*_OURS.values(), *_EXTENDED.values()) for name in ours.keys.values())
-        return tuple(name for name in dict.fromkeys(known) if name not in given)
+        return tuple(name for name in dict.fromkeys(known) if name not in assignments)
 
 
 def parse_speculative_config(text: str) -> ServerConfig:
@@ -120,15 +120,20 @@ def written_config(method: str, parameters: Values, models: Mapping[str, Any]) -
     for table, more in ((_OURS, {}), (_EXTENDED, {"mtp_strategy": "with_ngram"})):
         for name, theirs in table.items():
             keys = {setting: key for key, setting in theirs.keys.items()}
-            own = {setting: value for setting, value in parameters.items() if (setting, value) not in theirs.fixed}
+            settings = {setting: value for setting, value in parameters.items() if (setting, value) not in theirs.fixed}
             if (
                 theirs.method == method
-                and len(own) + len(theirs.fixed) == len(parameters)
-                and own.keys() <= keys.keys()
+                and len(settings) + len(theirs.fixed) == len(parameters)
+                and settings.keys() <= keys.keys()
             ):
-                given = str(models.get(theirs.model or "") or "")
-                model = {"model": given} if given and "," not in given else {}
-                return {"method": name, **more, **{keys[setting]: value for setting, value in own.items()}, **model}
+                place = str(models.get(theirs.model or "") or "")
+                model = {"model": place} if place and "," not in place else {}
+                return {
+                    "method": name,
+                    **more,
+                    **{keys[setting]: value for setting, value in settings.items()},
+                    **model,
+                }
     return None
 
 
@@ -151,15 +156,15 @@ def config_of(method: str, values: Values, known: Mapping[str, Collection[str]])
     return {"method": name, **{key: values[setting] for setting, key in words.items() if key in known[name]}}
 
 
-def _models(name: str, ours: ServerMethod, given: object) -> dict[str, str]:
+def _models(name: str, ours: ServerMethod, place: object) -> dict[str, str]:
     """What the key `model` names, as an option of the loader."""
-    if given is None:
+    if place is None:
         return {}
-    if ours.model is None or not isinstance(given, str):
+    if ours.model is None or not isinstance(place, str):
         heads = f"{', '.join([*HEADS][:-1])} or {[*HEADS][-1]}"
         expected = f"a drafter's id or path, with draft_model; a head's folder, with {heads}"
-        raise UserError(f"model: {quoted(given)} given for method {name!r}; expected {expected}")
-    return {ours.model: given}
+        raise UserError(f"model: {quoted(place)} given for method {name!r}; expected {expected}")
+    return {ours.model: place}
 
 
 def _read(text: str) -> dict[str, Any]:

@@ -90,9 +90,9 @@ class TransformersEngine(ExternalEngine):
         """The model that drafts, told how many; nothing where none does."""
         if name != DRAFTER:
             return {}
-        own = self.assistant.generation_config
-        own.num_assistant_tokens, own.num_assistant_tokens_schedule = values["gamma"], "constant"
-        own.assistant_confidence_threshold = 0.0
+        config = self.assistant.generation_config
+        config.num_assistant_tokens, config.num_assistant_tokens_schedule = values["gamma"], "constant"
+        config.assistant_confidence_threshold = 0.0
         return {"assistant_model": self.assistant}
 
     @cached_property
@@ -152,9 +152,9 @@ def _drafts(model: Any) -> Iterator[list[int]]:
         get = generator.get_candidates
 
         def counted(ids: torch.Tensor, *rest: Any, **more: Any) -> Any:
-            found = get(ids, *rest, **more)
-            counts.append(found[0].shape[1] - ids.shape[1])
-            return found
+            candidates = get(ids, *rest, **more)
+            counts.append(candidates[0].shape[1] - ids.shape[1])
+            return candidates
 
         generator.get_candidates = counted
         return generator

@@ -52,8 +52,8 @@ class NGramStorage:
         """
         before, following = token_ids("context", context)[-self.n + 1 :], one_or_more("token", token)
         self._known([*before, *following])
-        for one in following:
-            self._add(before, one)
+        for following_id in following:
+            self._add(before, following_id)
 
     def next_token(self, context: Ids) -> int | None:
         """The most frequent token after the longest known end of `context`; None when none is known."""
@@ -121,11 +121,11 @@ class OneLevelNGramStorage(NGramStorage):
         self.orders = (self.n,)
 
 
-def _at_least(name: str, given: Any, least: int) -> int:
+def _at_least(name: str, value: Any, least: int) -> int:
     """An integer of `least` or more. Raises `UserError`."""
     try:
-        if index(given) >= least:
-            return index(given)
+        if index(value) >= least:
+            return index(value)
     except TypeError:
         pass
-    raise UserError(f"{name} {quoted(given)} given; expected an integer of {least} or more")
+    raise UserError(f"{name} {quoted(value)} given; expected an integer of {least} or more")

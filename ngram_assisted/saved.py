@@ -75,13 +75,13 @@ def _parse(line: str, number: int) -> Any:
         raise UserError(f"line {number}: not JSON: {error}") from None
 
 
-def _entry(given: Any, number: int, storage: NGramStorage, size: int) -> Entry:
+def _entry(content: Any, number: int, storage: NGramStorage, size: int) -> Entry:
     """A context and its counts, checked."""
     try:
-        context, counts = given
+        context, counts = content
         entry = tuple(context), [(token, count) for token, count in counts]
     except (TypeError, ValueError):
-        raise UserError(f"line {number}: {str(given)[:60]!r} is not a context with counts") from None
+        raise UserError(f"line {number}: {str(content)[:60]!r} is not a context with counts") from None
     ids = [*entry[0], *(token for token, _ in entry[1])]
     counted = [count for _, count in entry[1]]
     right = (
@@ -93,5 +93,5 @@ def _entry(given: Any, number: int, storage: NGramStorage, size: int) -> Entry:
         and len(dict(entry[1])) == len(counted)
     )
     if not right:
-        raise UserError(f"line {number}: {str(given)[:60]!r} cannot be counts of this storage and vocabulary")
+        raise UserError(f"line {number}: {str(content)[:60]!r} cannot be counts of this storage and vocabulary")
     return entry

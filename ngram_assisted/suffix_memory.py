@@ -78,17 +78,17 @@ class ResponseTree:
 
     def follow(self, token: int, places: Sequence[TreePlace]) -> list[TreePlace]:
         """The places after one more token, from the root and from each of `places`, until it is not found."""
-        found: list[TreePlace] = []
+        places_found: list[TreePlace] = []
         for node, at in ((self._root, 0), *places):
             if at < node.length:
                 if node.text[node.start + at] != token:
                     break
-                found.append((node, at + 1))
+                places_found.append((node, at + 1))
             elif node.children and token in node.children:
-                found.append((node.children[token], 1))
+                places_found.append((node.children[token], 1))
             else:
                 break
-        return found
+        return places_found
 
     def _insert(self, text: tuple[int, ...], at: int, end: int) -> None:
         """Count the suffix `text[at:end]` on its way down from the root."""
@@ -183,15 +183,15 @@ class Recollection:
         """Where ends of the text occur, longest first; those that occur equally often share a place."""
         places = self._places[: max(0, self._read - 1)]
         counts = [place[0].count for place in places]
-        found: list[Match[DeepPlace]] = []
+        matches_found: list[Match[DeepPlace]] = []
         longest = len(counts)
         while longest:
             shortest, count = longest, counts[longest - 1]
             while shortest > 1 and counts[shortest - 2] == count:
                 shortest -= 1
-            found.append(Match(shortest, longest, count, (*places[shortest - 1], shortest)))
+            matches_found.append(Match(shortest, longest, count, (*places[shortest - 1], shortest)))
             longest = shortest - 1
-        return found
+        return matches_found
 
     def likeliest(self, place: DeepPlace) -> Branch[DeepPlace] | None:
         node, at, deep = place

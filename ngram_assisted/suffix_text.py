@@ -48,7 +48,7 @@ class TextTree:
 
     def matches(self) -> list[Match[int]]:
         """Where ends of the text occur, longest first; what occurs once occurs at the end only."""
-        found: list[Match[int]] = []
+        matches_found: list[Match[int]] = []
         longest = min(self.depth, len(self)) - 1
         state = self._shorten(self._last, longest)
         longest = min(longest, self._length[state])
@@ -56,9 +56,9 @@ class TextTree:
             link, count = self._link[state], self._count[state]
             shorter = self._length[link]
             if count > 1:
-                found.append(Match(shorter + 1, longest, count, state))
+                matches_found.append(Match(shorter + 1, longest, count, state))
             state, longest = link, shorter
-        return found
+        return matches_found
 
     def likeliest(self, place: int) -> Branch[int] | None:
         token = self._best[place]

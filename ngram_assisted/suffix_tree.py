@@ -159,7 +159,7 @@ def _promising(tree: SuffixTree[C], alternatives: bool, plan: _Plan, above: floa
     """
     sizes, deepest, peak = plan
     likeliest = tree.likeliest
-    found: list[tuple[float, Match[C]]] = []
+    promising: list[tuple[float, Match[C]]] = []
     for match in tree.matches():
         first = likeliest(match.place)
         if first is not None:
@@ -167,9 +167,9 @@ def _promising(tree: SuffixTree[C], alternatives: bool, plan: _Plan, above: floa
             size = sizes[match.longest] if alternatives else deep
             bound = min(deep, size * first[1] / match.count)
             if bound > above:
-                found.append((bound, match))
-    found.sort(key=itemgetter(0), reverse=True)
-    return found
+                promising.append((bound, match))
+    promising.sort(key=itemgetter(0), reverse=True)
+    return promising
 
 
 def _paths(tree: SuffixTree[C], match: Match[C], least: int, plan: _Plan, rank: tuple[float, int]) -> Iterator[Draft]:

@@ -106,8 +106,8 @@ class Answers:
 
     def left(self) -> list[str]:
         """Runs of which there is nothing to show."""
-        told = {*self.finished(), *self.failures}
-        return [name for name in self.runs if name not in told]
+        names = {*self.finished(), *self.failures}
+        return [name for name in self.runs if name not in names]
 
     def verdicts(self) -> dict[str, "Divergence | None"]:
         """How each output compares with the reference's; may ask the target again, unless it was stopped."""

@@ -152,8 +152,8 @@ def profile_sheet(profile: "LatencyProfile") -> SectionSheet:
         for rows, *cells in table.forward_rows(profile)
     ]
     drafters = [
-        (name, f"{first} ms, each further {step} ms", f"c {c}, finds a draft in {found}, accepted {shares}")
-        for name, first, step, c, found, shares in table.drafter_rows(profile)
+        (name, f"{first} ms, each further {step} ms", f"c {c}, finds a draft in {share}, accepted {shares}")
+        for name, first, step, c, share, shares in table.drafter_rows(profile)
     ]
     sections = (
         SheetSection(f"The target's forward behind {contexts} tokens", tuple(forwards)),

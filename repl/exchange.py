@@ -60,11 +60,11 @@ def _records(number: int, mode: str, answers: Answers) -> Iterator[Record]:
         error = answers.failures.get(name)
         if error is None and not answers.rounds[name]:
             continue
-        own = Configuration(run.method, tuple(run.parameters.items()), alias=run.name)
+        configuration = Configuration(run.method, tuple(run.parameters.items()), alias=run.name)
         place = PlannedGeneration(
             prompt=prompt,
             turn=len(turns),
-            configuration=own,
+            configuration=configuration,
             processor=values["processor"],
             seed=values["seed"],
             repeat=0,

@@ -140,8 +140,8 @@ class SessionPlayer:
 
     def _say_first(self) -> None:
         """What was mended and decided at load, unless the prompt has told it."""
-        told = () if self.session.greeted else (on_and_why(self.session),)
-        for note in (*self.session.notes, *told):
+        lines_first = () if self.session.greeted else (on_and_why(self.session),)
+        for note in (*self.session.notes, *lines_first):
             self.view.reply(Message(note))
         self.session.greeted = True
 
@@ -192,8 +192,8 @@ class SessionPlayer:
 
         lines = tables.rows(answers.comparison, answers.finished(), answers.verdicts(), answers.runs)
         disturbed = answers.disturbed()
-        told = tables.notes(lines, summary(self.session), answers.first) if lines else []
-        notes = [disturbed, *told] if disturbed else told
+        below = tables.notes(lines, summary(self.session), answers.first) if lines else []
+        notes = [disturbed, *below] if disturbed else below
         if lines:
             self.view.out.print(tables.comparison_table(lines, self.view.out))
             for note in notes:

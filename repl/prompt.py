@@ -24,8 +24,8 @@ _GAP = " | "
 
 class _Completer(Completer):
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        for found in complete(document.text_before_cursor):
-            yield Completion(found.text, -found.length, display_meta=found.help)
+        for completion in complete(document.text_before_cursor):
+            yield Completion(completion.text, -completion.length, display_meta=completion.help)
 
 
 def _history() -> History:
@@ -99,8 +99,8 @@ class _Message:
         self._session.settle()
         if self._session.greeted or not (self._first or self._session.start):
             return [("", "> ")]
-        told = [wrap(line, max(width - 1, 20)) for line in greeting(self._session).splitlines()]
-        return [("class:told", "".join(f"{line}\n" for lines in told for line in lines)), ("", "> ")]
+        paragraphs = [wrap(line, max(width - 1, 20)) for line in greeting(self._session).splitlines()]
+        return [("class:told", "".join(f"{line}\n" for lines in paragraphs for line in lines)), ("", "> ")]
 
     def entered(self) -> None:
         """A line was entered: what stood over it has been seen."""

@@ -90,12 +90,15 @@ class Session:
 
     def runs(self) -> list[Run]:
         """What answers a prompt: each method that is on, and what was added, in the order of the methods."""
-        found = []
+        runs_there = []
         for method in METHODS:
-            own = [Configuration(method)] if self.settings[method] else []
-            own += [one for one in self.added.values() if one.method == method]
-            found += [Run(one, title_of(one, self.settings), self._recommended(one)) for one in own]
-        return found
+            configurations = [Configuration(method)] if self.settings[method] else []
+            configurations += [configuration for configuration in self.added.values() if configuration.method == method]
+            runs_there += [
+                Run(configuration, title_of(configuration, self.settings), self._recommended(configuration))
+                for configuration in configurations
+            ]
+        return runs_there
 
     def weighs_costs(self) -> bool:
         """Whether what answers a prompt reads what rounds cost, which is then measured before."""
@@ -105,11 +108,11 @@ class Session:
         """What the card of its drafter says, where neither the user nor the run says anything."""
         if self.start is None:
             return {}
-        own = dict(configuration.parameters)
+        settings = dict(configuration.parameters)
         method = METHODS[configuration.method]
-        card = self.start.cards.get(method.needs({**self.settings, **own}) or "", {})
-        open_ = {name: value for name, value in card.items() if name not in self.chosen and name not in own}
-        read = {parameter.name for parameter in method.relevant({**self.settings, **open_, **own})}
+        card = self.start.cards.get(method.needs({**self.settings, **settings}) or "", {})
+        open_ = {name: value for name, value in card.items() if name not in self.chosen and name not in settings}
+        read = {parameter.name for parameter in method.relevant({**self.settings, **open_, **settings})}
         return {name: value for name, value in open_.items() if name in read}
 
     def ask(self, prompt: str) -> Answers:

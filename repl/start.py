@@ -75,11 +75,11 @@ def _card(folder: Path, notes: list[str]) -> dict[str, Any]:
     """The values that a card recommends, without those that no parameter takes."""
     from sampling.heads.head_files import CONFIG, read_json
 
-    found: dict[str, Any] = {}
-    given = read_json(folder / CONFIG).get("recommended", {})
-    for name, value in given.items() if isinstance(given, dict) else ():
+    cards: dict[str, Any] = {}
+    values = read_json(folder / CONFIG).get("recommended", {})
+    for name, value in values.items() if isinstance(values, dict) else ():
         try:
-            found[name] = PARAMETERS[name].parse(str(value))
+            cards[name] = PARAMETERS[name].parse(str(value))
         except UserError as error:
             notes.append(f"{folder / CONFIG} recommends {name} {value}, which is left out: {error}")
-    return found
+    return cards

@@ -150,13 +150,13 @@ class Batch:
         if live.error is not None or not live.seq.rounds:  # a verdict is what sees that rows are numbers
             live.slot.wipe()
 
-    def _share(self, one: LiveText) -> None:
+    def _share(self, live: LiveText) -> None:
         """Tell a sequence and its rule how many share a round, where that has changed."""
         count = len(self.live)
-        if one.seq.live != count:
-            one.seq.live = count
-            if one.request.price is not None:
-                one.seq.rule.use_cost_model(one.request.price.among(count))
+        if live.seq.live != count:
+            live.seq.live = count
+            if live.request.price is not None:
+                live.seq.rule.use_cost_model(live.request.price.among(count))
 
     def _played(
         self, rounds: list[Round | Exception], seconds: dict[str, float], drafting_s: list[float]
@@ -206,12 +206,12 @@ class Batch:
         self.drop(live)
         return FailedText.of(error)
 
-    def _leave(self, one: LiveText) -> None:
-        one.slot.held = one.seq.tokens[: one.slot.length]
-        one.seq.release_rows()
-        one.seq.logits = None  # a part of those of all: kept, it would keep them, until whoever came before is whole
-        self.live.remove(one)
-        self._free.append(one.slot)
+    def _leave(self, live: LiveText) -> None:
+        live.slot.held = live.seq.tokens[: live.slot.length]
+        live.seq.release_rows()
+        live.seq.logits = None  # a part of those of all: kept, it would keep them, until whoever came before is whole
+        self.live.remove(live)
+        self._free.append(live.slot)
 
 
 def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[LiveText, Event]]:

@@ -67,14 +67,14 @@ class BeamSearch:
         going = [candidate for candidate in ranked if candidate.token not in stop]
         return going[: self.num_beams], ended
 
-    def decided(self, found: Sequence[Hypothesis], beams: Sequence[Hypothesis], limit: int) -> bool:
+    def decided(self, hypotheses: Sequence[Hypothesis], beams: Sequence[Hypothesis], limit: int) -> bool:
         """Whether no live beam can beat the best text found; `limit` is the most new tokens that there may be.
 
         Every further token lowers ln p, or leaves it, and for alpha >= 0 the penalty only grows with the
         length. As ln p <= 0, a beam's score can never exceed its ln p now over the penalty at `limit`. All
         beams have one length, so that the most likely of them has the highest bound.
         """
-        return bool(found) and found[0].score >= self.score(beams[0].log_prob, limit)
+        return bool(hypotheses) and hypotheses[0].score >= self.score(beams[0].log_prob, limit)
 
     @torch.inference_mode()
     def decode(
@@ -105,7 +105,7 @@ class BeamSearch:
         branches = Branches(target)
         going = [Candidate(0, prompt[-1], 0.0)]
         beams: list[Hypothesis] = [Hypothesis((), 0.0, 0.0)]
-        found: list[Hypothesis] = []
+        hypotheses: list[Hypothesis] = []
         settled = number = 0
         while beams:
             clock.start()
@@ -113,23 +113,25 @@ class BeamSearch:
             clock.lap("verify")
 
             going, ended = self.choose(extensions(beams, logits, self.top_k), stop)
-            found = self._best([*found, *self._hypotheses(beams, ended)])
-            found, beams = self._left(found, self._hypotheses(beams, going), limit)
-            common = common_start([text.tokens for text in (*found[:1], *beams)])
+            hypotheses = self._best([*hypotheses, *self._hypotheses(beams, ended)])
+            hypotheses, beams = self._left(hypotheses, self._hypotheses(beams, going), limit)
+            common = common_start([text.tokens for text in (*hypotheses[:1], *beams)])
             clock.lap("other")
             seconds = clock.stop()
-            yield BeamRound(number, common[settled:], tuple(beams), tuple(found), seconds["verify"], seconds["other"])
+            yield BeamRound(
+                number, common[settled:], tuple(beams), tuple(hypotheses), seconds["verify"], seconds["other"]
+            )
             settled = len(common)
             number += 1
-        yield Finished(self._reason(found[0], stop, max_new_tokens), len(found[0].tokens), tuple(found))
+        yield Finished(self._reason(hypotheses[0], stop, max_new_tokens), len(hypotheses[0].tokens), tuple(hypotheses))
 
     def _left(
-        self, found: list[Hypothesis], beams: list[Hypothesis], limit: int
+        self, hypotheses: list[Hypothesis], beams: list[Hypothesis], limit: int
     ) -> tuple[list[Hypothesis], list[Hypothesis]]:
         """(found, beams) to go on with: no beams where there is no more room, or where none can win."""
         if beams and len(beams[0].tokens) == limit:
-            return self._best([*found, *beams]), []
-        return found, [] if beams and self.decided(found, beams, limit) else beams
+            return self._best([*hypotheses, *beams]), []
+        return hypotheses, [] if beams and self.decided(hypotheses, beams, limit) else beams
 
     def _hypotheses(self, beams: Sequence[Hypothesis], chosen: Sequence[Candidate]) -> list[Hypothesis]:
         """The texts of candidates that continue these beams."""

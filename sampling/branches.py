@@ -25,9 +25,9 @@ class Branches:
         """
         self._lines = self._lines[list(parents)]
         self._drop_dead_ends()
-        own = torch.arange(len(tokens)).unsqueeze(1) + self._target.length
+        rows = torch.arange(len(tokens)).unsqueeze(1) + self._target.length
         logits = self._target.fork(tokens, self._base, self._lines).logits
-        self._lines = torch.cat([self._lines, own], dim=1)
+        self._lines = torch.cat([self._lines, rows], dim=1)
         return logits
 
     def _drop_dead_ends(self) -> None:

@@ -121,7 +121,7 @@ class Engine(Protocol):
 def in_formats(engine: Engine, names: Sequence[str]) -> dict[str, Engine]:
     """The engine in each format of its target's weights, by what they then are in; without names as it is."""
     engines = [engine.in_format(name) for name in names] or [engine]
-    return {one.describe().target.stored: one for one in engines}
+    return {engine.describe().target.stored: engine for engine in engines}
 
 
 def price_on(engine: Engine, name: str, values: Mapping[str, Any], context: int) -> CostModel | None:

@@ -57,10 +57,10 @@ def other_text(held: Sequence[int], tokens: Sequence[int]) -> str:
     )
 
 
-def alike(one: Sequence[int], other: Sequence[int]) -> int:
+def alike(first: Sequence[int], other: Sequence[int]) -> int:
     """How many tokens two texts begin with in common."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+    pairs = enumerate(zip(first, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(first), len(other)))
 
 
 def prefilled(prompt_tokens: int, seconds: Mapping[str, float], handover: Handover | None) -> Prefilled:
@@ -68,11 +68,11 @@ def prefilled(prompt_tokens: int, seconds: Mapping[str, float], handover: Handov
 
     seconds: of this run, `prefill` for the target, or for taking over, and `draft` for what drafts, if anything does.
     """
-    own, begun = seconds["prefill"], seconds.get("draft", 0.0)
+    prefill_s, begun = seconds["prefill"], seconds.get("draft", 0.0)
     if handover is None:
-        return Prefilled(prompt_tokens, own + begun)
+        return Prefilled(prompt_tokens, prefill_s + begun)
     whole = handover.prefill_s + begun
     if handover.shared:
         return Prefilled(prompt_tokens, whole, shared=True)
-    handed, transfer_s = handover.state.bytes, handover.transfer_s + own
+    handed, transfer_s = handover.state.bytes, handover.transfer_s + prefill_s
     return Prefilled(prompt_tokens, whole, handover.queued_s, handed=handed, transfer_s=transfer_s)

@@ -39,13 +39,13 @@ def step(
     proposals, drafting_s = run_batched([draft(seq, drafter) for seq in seqs])
     clock.lap("draft")
     drafted = zip(seqs, proposals, strict=True)
-    outputs, _ = run_batched([attempt(forward, *one, drafter.needs_hidden) for one in drafted])
+    outputs, _ = run_batched([attempt(forward, *pair, drafter.needs_hidden) for pair in drafted])
     clock.lap("verify")
     read = zip(seqs, proposals, outputs, strict=True)
-    verdicts, _ = run_batched([attempt(judge, *one, verification) for one in read])
-    rounds = [attempt(commit, *one) for one in zip(seqs, proposals, outputs, verdicts, strict=True)]
+    verdicts, _ = run_batched([attempt(judge, *each, verification) for each in read])
+    rounds = [attempt(commit, *each) for each in zip(seqs, proposals, outputs, verdicts, strict=True)]
     clock.lap("other")
-    errors = [attempt(drafter.observe, *one) for one in zip(seqs, rounds, strict=True)]
+    errors = [attempt(drafter.observe, *each) for each in zip(seqs, rounds, strict=True)]
     return [error or round for error, round in zip(errors, rounds, strict=True)], drafting_s
 
 

@@ -138,16 +138,16 @@ def possible(
     pair: "Pair", plan: TrainingPlan, choices: Mapping[str, TrainingChoice], leave_out: bool
 ) -> dict[str, TrainingChoice]:
     """Those that a drafter of the method can have. Raises `UserError` for another, unless they may be left out."""
-    found = {}
+    allowed = {}
     for name, choice in choices.items():
         try:
             plan.shape(choice).config(pair)
-            found[name] = choice
+            allowed[name] = choice
         except UserError as error:
             if not leave_out:
                 raise
             typer.echo(f"left out: {name}: {error}", err=True)
-    return found
+    return allowed
 
 
 def _chosen(only: str | None) -> dict[str, TrainingChoice]:
@@ -174,14 +174,14 @@ def train(
     from sampling.heads.head_files import save_head
 
     mine = replace(schedule, objective=Objective(choice.loss, choice.decay), products=choice.products)
-    own = {
+    options = {
         "answers": choice.answers,
         "variant": dict(choice.variant),
         "products": str(PRODUCTS[mine.products](pair.target.device)),
         "target": pair.digest,
         "data": hash_of([row.tokens for row in rows]),
     }
-    asked = {**asdict(plan), **asdict(mine), **own}
+    asked = {**asdict(plan), **asdict(mine), **options}
     if (folder / TRAINED).is_file():
         check(folder, asked)
         return
@@ -190,15 +190,15 @@ def train(
     task = make_task(pair, plan.shape(choice).config(pair), part, schedule.seed)
     trainer = Trainer(task, part, held_out, mine, pair.target.device)
     with told(f"training: {folder.name}") as show:
-        found = trainer.run(folder, lambda done, total, _: show(done, total), float)
+        history = trainer.run(folder, lambda done, total, _: show(done, total), float)
     save_head(folder, task.config, task.module.state_dict(), task.trunk.ids)
     figures = {
         "asked": asked,
         "tokens": sum(len(row.tokens) for row in part),
         "steps": trainer.steps,
-        "tokens a round": found.tokens_per_round,
-        "right": found.conditional,
-        "in the vocabulary": found.covered,
+        "tokens a round": history.tokens_per_round,
+        "right": history.conditional,
+        "in the vocabulary": history.covered,
     }
     write_atomically(folder / TRAINED, json.dumps(figures, indent=2) + "\n")
     (folder / CHECKPOINT).unlink(missing_ok=True)
@@ -242,12 +242,12 @@ def first(rows: "Sequence[TrainingRow]", tokens: int) -> "Iterator[TrainingRow]"
 def draft(pair: "Pair", plan: TrainingPlan, folder: Path) -> None:
     """Count on the prompt sets how far the drafter of a folder drafts, as far as that is not there yet."""
     engine, path = PairEngine(replace(pair, heads={plan.method: folder})), folder / DRAFTED
-    found = json.loads(path.read_text()) if path.is_file() else {}
+    content = json.loads(path.read_text()) if path.is_file() else {}
     for name, processor in PROCESSORS.items():
         for task in SETS:
-            if plan.prompts and f"{task}, {name}" not in found:
-                found[f"{task}, {name}"] = _counted(engine, plan, task, processor)
-                write_atomically(path, json.dumps(found, indent=2) + "\n")
+            if plan.prompts and f"{task}, {name}" not in content:
+                content[f"{task}, {name}"] = _counted(engine, plan, task, processor)
+                write_atomically(path, json.dumps(content, indent=2) + "\n")
 
 
 def _counted(engine: PairEngine, plan: TrainingPlan, task: str, processor: str) -> list[int]:

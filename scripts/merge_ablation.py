@@ -34,8 +34,8 @@ def main(
         from ablation.results.merge import merge
 
         merged = merge(shards, out, partial, overwrite, load_results)
-        for one in merged.missing:
-            typer.echo(f"missing: {shown(one)}", err=True)
+        for sentence in merged.missing:
+            typer.echo(f"missing: {shown(sentence)}", err=True)
         report = write_report(out)
         report.print(out_console())
         hosts = f"{counted(len(merged.hosts), 'host')} ({shown(', '.join(merged.hosts))})"

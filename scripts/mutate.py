@@ -100,7 +100,7 @@ def equal_ones() -> Mapping[tuple[str, str, str], str]:
     if not path.is_file():
         return {}
     known = tomllib.loads(path.read_text(encoding="utf-8")).get("mutant", [])
-    return {(one["file"], one["before"], one["after"]): one["reason"] for one in known}
+    return {(entry["file"], entry["before"], entry["after"]): entry["reason"] for entry in known}
 
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
@@ -113,8 +113,8 @@ def follow(
 ) -> None:
     """Run the tests once, and note which of them pass each line."""
     preload()
-    places = [ROOT / one for one in tests or TESTS]
-    chosen = sorted(path for one in places for path in ([one] if one.is_file() else one.rglob("test_*.py")))
+    places = [ROOT / place for place in tests or TESTS]
+    chosen = sorted(path for place in places for path in ([place] if place.is_file() else place.rglob("test_*.py")))
     SEEN.parent.mkdir(exist_ok=True)
     parts = [SEEN.parent / f"part{job}.json" for job in range(jobs)]
     children = []
@@ -147,14 +147,14 @@ def _follow(chosen: list[str], part: Path) -> None:
         os.dup2(log.fileno(), 2)
         pytest.main([*chosen, "-q", "-p", "no:cacheprovider", "-p", "no:xdist"], plugins=[timing])
     followed.stop()
-    data, found = followed.get_data(), dict[str, dict[str, list[tuple[float, str]]]]()
+    data, by_file = followed.get_data(), dict[str, dict[str, list[tuple[float, str]]]]()
     for path in sources:
         by_line = {
             str(line): [(timing.seconds[name], name) for name in names if name]
             for line, names in data.contexts_by_lineno(path).items()
         }
-        found[str(Path(path).relative_to(ROOT))] = by_line
-    part.write_text(json.dumps(found))
+        by_file[str(Path(path).relative_to(ROOT))] = by_line
+    part.write_text(json.dumps(by_file))
     os._exit(0)
 
 
@@ -172,13 +172,13 @@ def plant(
     every = [place for path in files() if only in str(path) for place in places_of(path)]
     drawn = [*islice(_drawn(random.Random(seed).sample(every, len(every))), count)]
     preload()
-    control = [replace(one, operator=UNCHANGED) for one in drawn[:CONTROLS]]
+    control = [replace(mutant, operator=UNCHANGED) for mutant in drawn[:CONTROLS]]
     with Progress(auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as progress:  # no thread: it forks
         if failed := set(control) - set(_survivors(control, seen, jobs, progress, "control")):
             raise typer.BadParameter(f"without a change tests fail on {next(iter(failed)).file}; run `follow` again")
         survived = _survivors(drawn, seen, jobs, progress, f"of {len(every):,} places")
     FOLDER.mkdir(exist_ok=True)
-    lines = [json.dumps(asdict(one)) for one in sorted(survived, key=lambda one: (one.file, one.line))]
+    lines = [json.dumps(asdict(mutant)) for mutant in sorted(survived, key=lambda mutant: (mutant.file, mutant.line))]
     (FOLDER / "survivors.jsonl").write_text("".join(f"{line}\n" for line in lines))
     caught = len(drawn) - len(survived)
     typer.echo(f"{caught} of {len(drawn)} caught ({caught / len(drawn):.1%}); {len(survived)} survive")
@@ -188,9 +188,9 @@ def _drawn(places: Sequence[Place]) -> Iterator[Mutant]:
     """The changes of these places, but for those that are known to be no fault."""
     equal = equal_ones()
     for place in places:
-        one = mutant_at(*place)
-        if one is not None and (one.file, one.before, one.after) not in equal:
-            yield one
+        mutant = mutant_at(*place)
+        if mutant is not None and (mutant.file, mutant.before, mutant.after) not in equal:
+            yield mutant
 
 
 def _survivors(drawn: Sequence[Mutant], seen: Passed, jobs: int, progress: Progress, title: str) -> list[Mutant]:
@@ -199,9 +199,9 @@ def _survivors(drawn: Sequence[Mutant], seen: Passed, jobs: int, progress: Progr
     task = progress.add_task(title, total=len(waiting))
     while waiting or running:
         while waiting and len(running) < jobs:
-            one = waiting.pop()
-            running[_begin(one, seen)] = one, time.monotonic() + MOST_S
-        for child, (one, until) in list(running.items()):
+            mutant = waiting.pop()
+            running[_begin(mutant, seen)] = mutant, time.monotonic() + MOST_S
+        for child, (mutant, until) in list(running.items()):
             ended, status = os.waitpid(child, os.WNOHANG)
             if not ended and time.monotonic() > until:
                 os.killpg(child, signal.SIGKILL)
@@ -210,31 +210,31 @@ def _survivors(drawn: Sequence[Mutant], seen: Passed, jobs: int, progress: Progr
                 del running[child]
                 progress.advance(task)
                 progress.refresh()
-                (SEEN.parent / f"{child}.log").replace(SEEN.parent / f"{title.split()[0]}-{one.operator}.log")
+                (SEEN.parent / f"{child}.log").replace(SEEN.parent / f"{title.split()[0]}-{mutant.operator}.log")
                 if status == 0:
-                    survived.append(one)
+                    survived.append(mutant)
         time.sleep(0.02)
     return survived
 
 
-def _begin(one: Mutant, seen: Passed) -> int:
+def _begin(mutant: Mutant, seen: Passed) -> int:
     """The process that runs the tests of a change; one that no test passes survives."""
     names, seconds = list[str](), 0.0
-    for took, name in sorted(_passing(one, seen.get(one.file, {}))):
+    for took, name in sorted(_passing(mutant, seen.get(mutant.file, {}))):
         if name not in names and seconds < ENOUGH_S:
             names.append(name)
             seconds += took
-    module = one.file.removesuffix(".py").replace("/", ".")
+    module = mutant.file.removesuffix(".py").replace("/", ".")
     if not names:
         return pytest_in_fork(["--version"], None)
     return pytest_in_fork(
-        ["-x", *names], Planted(module, ROOT / one.file, source_of(one.file, one.operator, one.occurrence))
+        ["-x", *names], Planted(module, ROOT / mutant.file, source_of(mutant.file, mutant.operator, mutant.occurrence))
     )
 
 
-def _passing(one: Mutant, by_line: Mapping[str, Sequence[tuple[float, str]]]) -> list[tuple[float, str]]:
+def _passing(mutant: Mutant, by_line: Mapping[str, Sequence[tuple[float, str]]]) -> list[tuple[float, str]]:
     """The tests that pass a line, or where its statement begins; of what imports pass, those of the file."""
-    for line in range(one.line, max(0, one.line - LONGEST_STATEMENT), -1):
+    for line in range(mutant.line, max(0, mutant.line - LONGEST_STATEMENT), -1):
         if passed := by_line.get(str(line)):
             return [(seconds, name) for seconds, name in passed]
     return [(seconds, name) for passed in by_line.values() for seconds, name in passed]

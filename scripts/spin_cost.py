@@ -58,8 +58,8 @@ def measured(setting: str, forwards: int, dtype: str) -> Mapping[str, float]:
     """Milliseconds of a forward and cores that others kept busy, in a process under this setting."""
     command = [sys.executable, __file__, "forwards", "--forwards", str(forwards), "--dtype", dtype]
     run = subprocess.run(command, env=environment(setting), capture_output=True, text=True, check=True)
-    found: Mapping[str, float] = json.loads(run.stdout.splitlines()[-1])
-    return found
+    figures: Mapping[str, float] = json.loads(run.stdout.splitlines()[-1])
+    return figures
 
 
 @app.callback(invoke_without_command=True)
@@ -74,29 +74,29 @@ def main(
     if context.invoked_subcommand is not None:
         return
     names = [OWN, *settings.split(","), PASSIVE]
-    found: dict[tuple[str, bool], list[Mapping[str, float]]] = defaultdict(list)
+    runs_of: dict[tuple[str, bool], list[Mapping[str, float]]] = defaultdict(list)
     for turn in range(rounds):
         for busy in (False, True):
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 with neighbour(busy):
-                    found[name, busy].append(measured(name, forwards, dtype))
+                    runs_of[name, busy].append(measured(name, forwards, dtype))
                 print(f"{turn + 1}/{rounds} {name} {'busy' if busy else 'free'}", file=sys.stderr)
     console = Console()
-    console.print(_table(names, found))
-    if said := disturbance(run["other_cores"] for (_, busy), runs in found.items() if not busy for run in runs):
+    console.print(_table(names, runs_of))
+    if said := disturbance(run["other_cores"] for (_, busy), runs in runs_of.items() if not busy for run in runs):
         console.print(f"free: {said}")
 
 
-def _table(names: list[str], found: Mapping[tuple[str, bool], list[Mapping[str, float]]]) -> Table:
+def _table(names: list[str], runs_of: Mapping[tuple[str, bool], list[Mapping[str, float]]]) -> Table:
     """Ratios are medians over rounds, each against libgomp's own setting in the same round."""
     table = Table("spin", "free, ms", "ratio", "9 of 10", "beside one, ms", "ratio", "9 of 10")
     for name in names:
         cells = [name]
         for busy in (False, True):
-            runs, own = found[name, busy], found[OWN, busy]
-            ratio = median(one["median_ms"] / base["median_ms"] for one, base in zip(runs, own, strict=True))
-            cells += [f"{median(one['median_ms'] for one in runs):.1f}", f"{ratio:.2f}"]
-            cells.append(f"{median(one['most_ms'] for one in runs):.1f}")
+            runs, base_runs = runs_of[name, busy], runs_of[OWN, busy]
+            ratio = median(run["median_ms"] / base["median_ms"] for run, base in zip(runs, base_runs, strict=True))
+            cells += [f"{median(run['median_ms'] for run in runs):.1f}", f"{ratio:.2f}"]
+            cells.append(f"{median(run['most_ms'] for run in runs):.1f}")
         table.add_row(*cells)
     return table
 

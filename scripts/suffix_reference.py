@@ -75,8 +75,8 @@ class ReferenceTrees:
 
     def draft(self, text: Sequence[int]) -> Drafted:
         """Score and tokens of the better draft."""
-        given = (list(text[-DEPTH:]), LIMITS.budget, LIMITS.factor, 0.0, LIMITS.min_prob, False)
-        here, earlier = self._text.speculate(*given), self.memory.speculate(*given)
+        arguments = (list(text[-DEPTH:]), LIMITS.budget, LIMITS.factor, 0.0, LIMITS.min_prob, False)
+        here, earlier = self._text.speculate(*arguments), self.memory.speculate(*arguments)
         best = here if here.score >= earlier.score else earlier
         return best.score, best.token_ids
 
@@ -97,9 +97,9 @@ class Tally:
 
     def add(self, ours: Sequence[Drafted], theirs: Sequence[Drafted], response: Sequence[int]) -> None:
         """One response, with the drafts of both at each of its places."""
-        pairs = [(one[0], other[0]) for one, other in zip(ours, theirs, strict=True) if one[0] or other[0]]
+        pairs = [(first[0], other[0]) for first, other in zip(ours, theirs, strict=True) if first[0] or other[0]]
         self.places += len(pairs)
-        self.equal += sum(abs(one - other) < 1e-5 for one, other in pairs)
+        self.equal += sum(abs(first - other) < 1e-5 for first, other in pairs)
         self.ours += accepted(ours, response)
         self.theirs += accepted(theirs, response)
 
@@ -117,14 +117,14 @@ def accepted(drafts: Sequence[Drafted], response: Sequence[int]) -> int:
 def drafts_of(side: Any, number: int, request: Request) -> list[Drafted]:
     """What one side drafts at each place of the response."""
     prompt, response = request
-    text, found = list(prompt), []
+    text, drafts = list(prompt), []
     side.begin(number, prompt)
     for token in response:
-        found.append(side.draft(text))
+        drafts.append(side.draft(text))
         side.read([token])
         text.append(token)
     side.finish(response)
-    return found
+    return drafts
 
 
 def ids(text: str) -> list[int]:
@@ -189,7 +189,7 @@ def main() -> None:
             ours, *others = (drafts_of(side, number, request) for side in sides)
             for tally, theirs in zip(tallies, others, strict=True):
                 tally.add(ours, theirs, request[1])
-        cells = (f"{100 * one.equal / one.places:.0f} % | {one.ours} / {one.theirs}" for one in tallies)
+        cells = (f"{100 * result.equal / result.places:.0f} % | {result.ours} / {result.theirs}" for result in tallies)
         print(f"| {name} | {' | '.join(cells)} |")
 
 

@@ -161,12 +161,12 @@ def check_rate(rate: float) -> None:
 
 def _variant(state_norm: NormKind | None, feedback: FeedbackKind | None, output_rank: int | None) -> dict[str, object]:
     """What was given of these, by the names of `HeadConfig`."""
-    given = {
+    options = {
         "state_norm": state_norm and state_norm.value,
         "normed_feedback": feedback and feedback is FeedbackKind.normed,
         "output_rank": output_rank,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _write(pair: "Pair", data: "Data", seed: int) -> None:
@@ -237,11 +237,11 @@ def _choices(made: "Trained", data: "Data", schedule: "Schedule") -> dict[str, o
     return lines
 
 
-def read_data(given: list[str], tokens: int, answers: str = "all") -> "Data":
+def read_data(paths: list[str], tokens: int, answers: str = "all") -> "Data":
     """The corpora, all files read before anything is written."""
     from sampling.distill.make_head import Corpus, Data
 
-    return Data(tuple(Corpus(one, _contents(one)) for one in given), tokens, measured_turns(), str(answers))
+    return Data(tuple(Corpus(path, _contents(path)) for path in paths), tokens, measured_turns(), str(answers))
 
 
 def _contents(data: str) -> str | list[str] | None:

@@ -50,12 +50,12 @@ def main(
         engines = {name: PairEngine(load_pair(replace(options, target_weights=name))) for name in dict.fromkeys(names)}
         prompt = next(iter(engines.values())).pair.encode([_PROMPT], chat=True)
         with Machine() as machine:
-            found = Growth.measure(engines, prompt)
-        out_console().print(found.table())
+            growth = Growth.measure(engines, prompt)
+        out_console().print(growth.table())
         if disturbed := disturbance([machine.other_cores]):
             print(disturbed, file=sys.stderr)
         if write:
-            found.write(PAGE, RECORD)
+            growth.write(PAGE, RECORD)
 
 
 if __name__ == "__main__":

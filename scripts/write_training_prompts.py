@@ -202,10 +202,10 @@ def _functions() -> Iterator[tuple[str, FunctionType, str]]:
     """Name, function and source of what a module defines itself and describes."""
     for module in map(importlib.import_module, MODULES):
         written = inspect.getsource(module)
-        for name, found in sorted(vars(module).items()):
-            own = inspect.isfunction(inspect.unwrap(found)) and f"\ndef {name}(" in written
-            if own and not name.startswith("_") and found.__doc__:
-                yield name, found, inspect.getsource(found)
+        for name, function in sorted(vars(module).items()):
+            written_here = inspect.isfunction(inspect.unwrap(function)) and f"\ndef {name}(" in written
+            if written_here and not name.startswith("_") and function.__doc__:
+                yield name, function, inspect.getsource(function)
 
 
 if __name__ == "__main__":

@@ -113,16 +113,16 @@ class Server:
         return route
 
     def _check_key(self, request: Request) -> None:
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        given = given if scheme.lower() == "bearer" else ""
-        if self.limits.key is not None and not hmac.compare_digest(given.encode(), self.limits.key.encode()):
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        key = key if scheme.lower() == "bearer" else ""
+        if self.limits.key is not None and not hmac.compare_digest(key.encode(), self.limits.key.encode()):
             raise ApiError(
                 401, "no valid API key given; expected a header Authorization: Bearer KEY", None, "invalid_api_key"
             )
 
     async def _models(self, request: Request) -> Response:
-        one = {"id": self.model.name, "object": "model", "created": self.created, "owned_by": "speculative-workbench"}
-        return JSONResponse({"object": "list", "data": [one | {"max_model_len": self.model.window}]})
+        about = {"id": self.model.name, "object": "model", "created": self.created, "owned_by": "speculative-workbench"}
+        return JSONResponse({"object": "list", "data": [about | {"max_model_len": self.model.window}]})
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok", "version": VERSION})
@@ -161,13 +161,13 @@ class Server:
     async def _generate(self, read: Callable[[bytes, Model], ParsedRequest], request: Request) -> Response:
         body = await self._body(request)
         asked = await asyncio.to_thread(read, body, self.model)
-        told: asyncio.Queue[tuple[int, Told]] = asyncio.Queue()
+        answers: asyncio.Queue[tuple[int, Told]] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
         def telling(number: int) -> Callable[[Told], None]:
-            def tell(one: Told) -> None:
+            def tell(piece: Told) -> None:
                 with suppress(RuntimeError):  # the loop is closed: nobody listens any longer
-                    loop.call_soon_threadsafe(told.put_nowait, (number, one))
+                    loop.call_soon_threadsafe(answers.put_nowait, (number, piece))
 
             return tell
 
@@ -178,15 +178,15 @@ class Server:
         reply = (self._mimic.reply if asked.kind == "text" else ReplyObjects)(asked, jobs, self.model.name)
         self.driver.submit(jobs)
         if not asked.stream:
-            return await self._whole(request, reply, told)
+            return await self._whole(request, reply, answers)
         try:
-            number, first = await _unless_gone(request, told.get())
+            number, first = await _unless_gone(request, answers.get())
             if isinstance(first, ApiError):
                 raise first
         except BaseException:
             self.driver.cancel(jobs)
             raise
-        told_so_far = _after((number, first), told)
+        told_so_far = _after((number, first), answers)
         return StreamingResponse(
             self._stream(reply, told_so_far), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
         )
@@ -195,18 +195,20 @@ class Server:
         """A completion in the server's dialect. Raises `ApiError`."""
         return read_completion(body if self._mimic.path == COMPLETIONS else as_ours(self._mimic, body), model)
 
-    async def _whole(self, request: Request, reply: ReplyObjects, told: "asyncio.Queue[tuple[int, Told]]") -> Response:
+    async def _whole(
+        self, request: Request, reply: ReplyObjects, answers: "asyncio.Queue[tuple[int, Told]]"
+    ) -> Response:
         """The answer once all of it is there; if the client leaves before, the places are free."""
         texts, reasons = [""] * len(reply.jobs), [""] * len(reply.jobs)
 
         async def collect() -> None:
             while not all(reasons):
-                number, one = await told.get()
-                if isinstance(one, ApiError):
-                    raise one
-                texts[number] += one.text
-                if isinstance(one, AnswerEnd):
-                    reasons[number] = one.reason
+                number, piece = await answers.get()
+                if isinstance(piece, ApiError):
+                    raise piece
+                texts[number] += piece.text
+                if isinstance(piece, AnswerEnd):
+                    reasons[number] = piece.reason
 
         try:
             await _unless_gone(request, collect())
@@ -214,7 +216,7 @@ class Server:
             self.driver.cancel(reply.jobs)
         return JSONResponse(reply.whole(texts, reasons))
 
-    async def _stream(self, reply: ReplyObjects, told: AsyncIterator[tuple[int, Told]]) -> AsyncIterator[str]:
+    async def _stream(self, reply: ReplyObjects, answers: AsyncIterator[tuple[int, Told]]) -> AsyncIterator[str]:
         """A chunk a round; where the client leaves, this is closed, and the places are free."""
         open_texts = set(range(len(reply.jobs)))
         try:
@@ -222,14 +224,14 @@ class Server:
                 if first := reply.first(number):
                     yield _event(first)
             while open_texts:
-                number, one = await anext(told)
-                if isinstance(one, ApiError):
-                    yield _event(one.as_dict())
+                number, piece = await anext(answers)
+                if isinstance(piece, ApiError):
+                    yield _event(piece.as_dict())
                     return
-                if isinstance(one, ServedPiece):
-                    yield _event(reply.chunk(number, one.text, one.ids))
+                if isinstance(piece, ServedPiece):
+                    yield _event(reply.chunk(number, piece.text, piece.ids))
                 else:
-                    yield _event(reply.chunk(number, one.text, (), one.reason))
+                    yield _event(reply.chunk(number, piece.text, (), piece.reason))
                     open_texts.discard(number)
             if reply.asked.include_usage:
                 yield _event(reply.usage())
@@ -247,10 +249,12 @@ class Server:
         return bytes(body)
 
 
-async def _after(first: tuple[int, Told], told: "asyncio.Queue[tuple[int, Told]]") -> AsyncIterator[tuple[int, Told]]:
+async def _after(
+    first: tuple[int, Told], answers: "asyncio.Queue[tuple[int, Told]]"
+) -> AsyncIterator[tuple[int, Told]]:
     yield first
     while True:
-        yield await told.get()
+        yield await answers.get()
 
 
 async def _unless_gone(request: Request, work: Awaitable[T]) -> T:

@@ -114,8 +114,8 @@ class _Fields:
             raise ApiError(400, f"the body: {error}") from None
         if not isinstance(body, dict):
             raise ApiError(400, f"the body is {_kind(body)}; expected a JSON object")
-        given = {name: value for name, value in body.items() if value is not None}
-        for name, value in given.items():
+        fields_given = {name: value for name, value in body.items() if value is not None}
+        for name, value in fields_given.items():
             if name in _NOT_DONE:
                 if not any(type(value) is type(none) and value == none for none in _NOT_DONE[name]):
                     raise ApiError(400, f"{name}: {quoted(value)} given, which this server does not do", name)
@@ -124,7 +124,7 @@ class _Fields:
                     raise wrong_field(name, value, _KINDS[_UNUSED[name]])
             elif name not in allowed:
                 raise ApiError(400, str(UnknownName("field", name, allowed)), name)
-        return cls(given)
+        return cls(fields_given)
 
     def asked(self, kind: Any, prompts: Sequence[tuple[int, ...]], model: Model, usual: int) -> ParsedRequest:
         """The request for these prompts. usual: tokens to write where it does not say. Raises `ApiError`."""
@@ -150,21 +150,21 @@ class _Fields:
 
     def prompts(self, model: Model) -> list[list[int]]:
         """The ids of each prompt: one text or list of ids, or a list of either."""
-        given: Any = self.given.get("prompt")
-        several = isinstance(given, list) and given and not any(type(token) is int for token in given)
-        if several and len(given) > model.places:
-            raise ApiError(400, f"prompt: {len(given)} prompts given; expected {model.places} at most", "prompt")
-        return [self._ids(prompt, model) for prompt in (given if several else [given])]
+        value: Any = self.given.get("prompt")
+        several = isinstance(value, list) and value and not any(type(token) is int for token in value)
+        if several and len(value) > model.places:
+            raise ApiError(400, f"prompt: {len(value)} prompts given; expected {model.places} at most", "prompt")
+        return [self._ids(prompt, model) for prompt in (value if several else [value])]
 
-    def _ids(self, given: Any, model: Model) -> list[int]:
-        if isinstance(given, str) and given:
-            return refused_as("prompt", lambda: model.tokenise([checked_text(given, "prompt")], False))
-        if not isinstance(given, list) or not given or not all(type(token) is int for token in given):
-            raise wrong_field("prompt", given, "a text, a list of token ids, or a list of such, none of them empty")
-        for token in given:
+    def _ids(self, prompt: Any, model: Model) -> list[int]:
+        if isinstance(prompt, str) and prompt:
+            return refused_as("prompt", lambda: model.tokenise([checked_text(prompt, "prompt")], False))
+        if not isinstance(prompt, list) or not prompt or not all(type(token) is int for token in prompt):
+            raise wrong_field("prompt", prompt, "a text, a list of token ids, or a list of such, none of them empty")
+        for token in prompt:
             if not 0 <= token < model.vocab_size:
                 raise wrong_field("prompt", token, f"ids from 0 to {model.vocab_size - 1}")
-        return list(given)
+        return list(prompt)
 
     def _check_model(self, model: Model) -> None:
         name = self.get("model", str, model.name)
@@ -198,15 +198,15 @@ class _Fields:
         return seed
 
     def _stops(self) -> tuple[str, ...]:
-        given = self.given.get("stop", [])
-        stops = [given] if isinstance(given, str) else given
+        value = self.given.get("stop", [])
+        stops = [value] if isinstance(value, str) else value
         if (
             not isinstance(stops, list)
             or len(stops) > MOST_STOPS
             or not all(isinstance(stop, str) and 0 < len(stop) <= LONGEST_STOP for stop in stops)
         ):
             raise wrong_field(
-                "stop", given, f"a text or up to {MOST_STOPS} of them, each of 1 to {LONGEST_STOP} characters"
+                "stop", value, f"a text or up to {MOST_STOPS} of them, each of 1 to {LONGEST_STOP} characters"
             )
         return tuple(refused_as("stop", partial(checked_text, stop, "stop")) for stop in stops)
 
@@ -248,14 +248,16 @@ class _Fields:
 
     def _configuration(self, model: Model) -> Configuration:
         """The method of `speculative`, with the values that it gives."""
-        given = self.given.get("speculative")
-        if given is None:
+        speculative = self.given.get("speculative")
+        if speculative is None:
             return model.default
-        if not isinstance(given, dict) or not isinstance(given.get("method"), str):
-            raise wrong_field("speculative", given, f'an object with "method", {one_of(METHODS)}, and its parameters')
+        if not isinstance(speculative, dict) or not isinstance(speculative.get("method"), str):
+            raise wrong_field(
+                "speculative", speculative, f'an object with "method", {one_of(METHODS)}, and its parameters'
+            )
 
         def read() -> Configuration:
-            configuration = requested_method(given)
+            configuration = requested_method(speculative)
             model.refuse(configuration)
             return configuration
 

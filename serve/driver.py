@@ -152,14 +152,14 @@ class Driver:
     def _group(self, configuration: Configuration) -> Batch:
         """The batch of a method with these values; those that have nothing to do give way."""
         if configuration not in self._groups:
-            idle = [one for one, batch in self._groups.items() if not batch.live]
-            for one in idle[: max(0, len(idle) - _MOST_IDLE + 1)]:
-                del self._groups[one]
+            idle = [other for other, batch in self._groups.items() if not batch.live]
+            for other in idle[: max(0, len(idle) - _MOST_IDLE + 1)]:
+                del self._groups[other]
             values = served_values(configuration)
             self._groups[configuration] = self.engine.batch(configuration.method, values, self.size)
             self._groups[configuration].most_drafts = self.most_drafts
         batch = self._groups.pop(configuration)
-        self._groups[configuration] = batch  # the last one used is the last to give way
+        self._groups[configuration] = batch  # the last configuration_idle used is the last to give way
         return batch
 
     def _play(self, configuration: Configuration, batch: Batch) -> None:

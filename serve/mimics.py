@@ -22,8 +22,8 @@ class FastDeployReply(ReplyObjects):
 
     def chunk(self, number: int, text: str, ids: Sequence[int], reason: str | None = None) -> Body:
         """See `ReplyObjects.chunk`."""
-        told = super().chunk(number, text, ids, reason)
-        (choice,) = told["choices"]
+        chunk_body = super().chunk(number, text, ids, reason)
+        (choice,) = chunk_body["choices"]
         if "token_ids" in choice:
             choice["completion_token_ids"] = choice.pop("token_ids")
         metrics = self.jobs[number].metrics
@@ -39,7 +39,7 @@ class FastDeployReply(ReplyObjects):
                 "accepted_tokens_per_head": heads,
                 "accept_ratio_per_head": [new / old for old, new in pairwise(heads)],
             }
-        return told
+        return chunk_body
 
 
 class TensorRtLlmReply(ReplyObjects):
@@ -47,12 +47,12 @@ class TensorRtLlmReply(ReplyObjects):
 
     def chunk(self, number: int, text: str, ids: Sequence[int], reason: str | None = None) -> Body:
         """See `ReplyObjects.chunk`."""
-        told = super().chunk(number, text, ids, reason)
-        (choice,) = told["choices"]
+        chunk_body = super().chunk(number, text, ids, reason)
+        (choice,) = chunk_body["choices"]
         choice.pop("token_ids", None)
         if reason is not None:
             choice["avg_decoded_tokens_per_iter"] = self.jobs[number].metrics.tokens_per_round
-        return told
+        return chunk_body
 
 
 class SglangReply(ReplyObjects):
@@ -82,11 +82,14 @@ class LlamaCppReply(ReplyObjects):
 
     def chunk(self, number: int, text: str, ids: Sequence[int], reason: str | None = None) -> Body:
         """See `ReplyObjects.chunk`."""
-        told: Body = {"content": text, "tokens": list(ids), "stop": reason is not None}
+        chunk_body: Body = {"content": text, "tokens": list(ids), "stop": reason is not None}
         if reason is not None:
             metrics = self.jobs[number].metrics
-            told |= {"stop_type": {"stop": "eos", "length": "limit"}[reason], "timings": self._timings(number, metrics)}
-        return told
+            chunk_body |= {
+                "stop_type": {"stop": "eos", "length": "limit"}[reason],
+                "timings": self._timings(number, metrics),
+            }
+        return chunk_body
 
     def _timings(self, number: int, metrics: RunMetrics) -> Body:
         times = {"prompt_n": metrics.prompt_tokens, "prompt_ms": metrics.prefill_s * 1e3}
@@ -111,8 +114,8 @@ def _sglang(body: Body) -> Body:
     if not isinstance(sampling, dict):
         raise ApiError(400, "sampling_params: expected an object", "sampling_params")
     words = {"max_new_tokens": "max_tokens", "sampling_seed": "seed", "input_ids": "prompt", "text": "prompt"}
-    found = _alone(_renamed({**sampling, **body}, words), "prompt")
-    return {"max_tokens": 128, **found, "return_token_ids": True}
+    renamed = _alone(_renamed({**sampling, **body}, words), "prompt")
+    return {"max_tokens": 128, **renamed, "return_token_ids": True}
 
 
 def _llamacpp(body: Body) -> Body:
@@ -120,23 +123,23 @@ def _llamacpp(body: Body) -> Body:
     usual = {"max_tokens": 128, "temperature": 0.8, "top_p": 0.95, "top_k": 40}
     idle = {"cache_prompt": (True, False), "return_tokens": (True,), "min_p": (0,)}
     kept = {name: value for name, value in body.items() if value not in idle.get(name, ())}
-    found = _alone(_renamed(kept, {"n_predict": "max_tokens"}), "prompt")
-    return {**usual, **found, "return_token_ids": True}
+    renamed = _alone(_renamed(kept, {"n_predict": "max_tokens"}), "prompt")
+    return {**usual, **renamed, "return_token_ids": True}
 
 
 def _alone(body: Body, name: str) -> Body:
     """Raises `ApiError` for several prompts: events of this shape do not say of which they are."""
-    given = body.get(name)
-    if isinstance(given, list) and not all(type(one) is int for one in given):
+    prompt = body.get(name)
+    if isinstance(prompt, list) and not all(type(token) is int for token in prompt):
         raise ApiError(400, f"{name}: expected one prompt, a text or its ids", name)
     return body
 
 
 def _renamed(body: Body, words: Mapping[str, str]) -> Body:
-    found = {words.get(name, name): value for name, value in body.items()}
-    if len(found) < len(body):
+    renamed = {words.get(name, name): value for name, value in body.items()}
+    if len(renamed) < len(body):
         raise ApiError(400, f"{one_of(words)}: two given that say the same; expected one")
-    return found
+    return renamed
 
 
 COMPLETIONS = "/v1/completions"

@@ -27,8 +27,8 @@ class ReplyObjects:
     def whole(self, texts: Sequence[str], reasons: Sequence[str]) -> dict[str, Any]:
         """The response once all texts are there."""
         choices = [
-            self._choice(number, *one, self.jobs[number].metrics.output_ids)
-            for number, one in enumerate(zip(texts, reasons, strict=True))
+            self._choice(number, *text_and_reason, self.jobs[number].metrics.output_ids)
+            for number, text_and_reason in enumerate(zip(texts, reasons, strict=True))
         ]
         return self._object(choices, chunk=False) | self._counts()
 
@@ -90,11 +90,11 @@ def metrics_of(job: TextJob, chat: bool) -> dict[str, Any]:
     configuration, metrics = job.order.configuration, job.metrics
     values = {**Settings(), **dict(configuration.parameters), "seed": job.order.seed}
     values |= {"processor": job.order.processor, "length": job.order.length, "chat": chat}
-    own: dict[str, Any] = {"method": configuration.method, "lossless": job.lossless}
-    own["settings"] = relevant_settings(configuration.method, values)
-    own |= {name: getattr(metrics, name) for name in measured(Record) if name not in _ELSEWHERE}
+    metrics_there: dict[str, Any] = {"method": configuration.method, "lossless": job.lossless}
+    metrics_there["settings"] = relevant_settings(configuration.method, values)
+    metrics_there |= {name: getattr(metrics, name) for name in measured(Record) if name not in _ELSEWHERE}
     drafts = METHODS[configuration.method].drafts
-    return {"speculative_decoding": _speculation(metrics) if drafts else None, "workbench": own}
+    return {"speculative_decoding": _speculation(metrics) if drafts else None, "workbench": metrics_there}
 
 
 def by_round(metrics: RunMetrics) -> list[tuple[int, int]]:
@@ -106,7 +106,7 @@ def by_round(metrics: RunMetrics) -> list[tuple[int, int]]:
 
 def _speculation(metrics: RunMetrics) -> dict[str, Any]:
     """vLLM's per-request metrics (its page on acceptance metrics, 0.32); its steps are the rounds that drafted."""
-    steps = [one for one in by_round(metrics) if one[1]]
+    steps = [step for step in by_round(metrics) if step[1]]
     accepted, most = sum(count for count, _ in steps), max((drafted for _, drafted in steps), default=0)
     drafted = sum(count for _, count in steps)
     return {

@@ -34,17 +34,17 @@ class UnknownName(UserError):
     near: the allowed name that was probably meant; None where none is close.
     """
 
-    def __init__(self, kind: str, given: str, allowed: Iterable[str], listed: str = "") -> None:
-        self.given = given
+    def __init__(self, kind: str, name: str, allowed: Iterable[str], listed: str = "") -> None:
+        self.given = name
         self.allowed = tuple(allowed)
-        message = f"unknown {kind} {quoted(given)}; expected {one_of(self.allowed, listed)}"
-        self.near = nearest(given, self.allowed)
+        message = f"unknown {kind} {quoted(name)}; expected {one_of(self.allowed, listed)}"
+        self.near = nearest(name, self.allowed)
         super().__init__(f"{message}. Did you mean {self.near!r}?" if self.near else message)
 
 
-def wrong_value(name: str, given: object, expected: str) -> UserError:
+def wrong_value(name: str, value: object, expected: str) -> UserError:
     """The error for a value that does not fit: what it is for, what was given, what was expected."""
-    return UserError(f"{name}: {quoted(given)} given; expected {expected}")
+    return UserError(f"{name}: {quoted(value)} given; expected {expected}")
 
 
 def checked_text(text: str, what: str) -> str:
@@ -69,15 +69,15 @@ def one_of(names: Iterable[str], listed: str = "") -> str:
     return f"one of {', '.join(names)}" if len(names) > 1 else "".join(names) or "none"
 
 
-def nearest(given: str, allowed: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The allowed name that `given` begins, else the one closest in spelling; None when nothing is close.
+def nearest(text: str, allowed: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The allowed name that `text` begins, else the one closest in spelling; None when nothing is close.
 
     cutoff: how alike the spelling must be, from 0 to 1, as `difflib` counts.
     """
     allowed = list(allowed)
-    if not given or len(given) > 4 * max(map(len, allowed), default=0):
+    if not text or len(text) > 4 * max(map(len, allowed), default=0):
         return None
-    if begun := [name for name in allowed if name.startswith(given.lower())]:
+    if begun := [name for name in allowed if name.startswith(text.lower())]:
         return min(begun, key=len)
-    matches = get_close_matches(given.lower(), allowed, n=1, cutoff=cutoff)
+    matches = get_close_matches(text.lower(), allowed, n=1, cutoff=cutoff)
     return matches[0] if matches else None

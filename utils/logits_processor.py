@@ -109,8 +109,8 @@ class GreedyProcessor(LogitsProcessor):
 
     def __call__(self, logits: Tensor) -> Tensor:
         best = argmax(logits).unsqueeze(-1)
-        one = one_if_finite(logits.gather(-1, best))
-        return (one - 1.0).expand(logits.shape).contiguous().scatter_(-1, best, one)
+        finite = one_if_finite(logits.gather(-1, best))
+        return (finite - 1.0).expand(logits.shape).contiguous().scatter_(-1, best, finite)
 
 
 class MultinomialProcessor(LogitsProcessor):

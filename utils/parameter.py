@@ -209,9 +209,9 @@ def choices(name: str, default: str, help: str, allowed: tuple[str, ...]) -> Par
 
     def parse(text: str) -> str:
         names = text.split()
-        for given in names:
-            if given not in allowed:
-                raise UnknownName(name, given, allowed)
+        for word in names:
+            if word not in allowed:
+                raise UnknownName(name, word, allowed)
         if not names or len(set(names)) < len(names):
             raise wrong_value(name, text, f"names between spaces, each once, of {', '.join(allowed)}")
         return " ".join(names)
@@ -239,7 +239,7 @@ def chosen(name: str, default: ChosenPart, help: str, parts: Mapping[str, Parame
 
 def _arguments(name: str, part: Parametrised, words: list[str]) -> tuple[Any, ...]:
     """Words matched to the part's parameters; a missing one takes its default or is an error."""
-    given: dict[str, str] = {}
+    values_by_name: dict[str, str] = {}
     order = [p.name for p in part.parameters]
     usage = " ".join([part.name, *order])
     for position, word in enumerate(words):
@@ -249,13 +249,13 @@ def _arguments(name: str, part: Parametrised, words: list[str]) -> tuple[Any, ..
         if not equals and position >= len(order):
             raise UserError(f"{name}: too many arguments in {quoted(' '.join([part.name, *words]))}; expected {usage}")
         key, value = (key, value) if equals else (order[position], word)
-        if key in given:
+        if key in values_by_name:
             raise UserError(f"{name}: {key} is given twice in {quoted(' '.join([part.name, *words]))}; expected once")
-        given[key] = value
+        values_by_name[key] = value
     values = []
     for parameter in part.parameters:
-        if parameter.name in given:
-            values.append(parameter.parse(given[parameter.name]))
+        if parameter.name in values_by_name:
+            values.append(parameter.parse(values_by_name[parameter.name]))
         elif parameter.default is None:
             raise UserError(f"{name}: {part.name} needs {parameter.name}; expected {usage}")
         else:

@@ -79,13 +79,13 @@ def commit(root: Path = ROOT) -> tuple[str | None, bool | None]:
 
 def versions(names: Iterable[str] = ("torch", "transformers", "numpy")) -> dict[str, str]:
     """Version of Python and of the packages that are installed."""
-    found = {"python": platform.python_version()}
+    versions_known = {"python": platform.python_version()}
     for name in names:
         try:
-            found[name] = version(name)
+            versions_known[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions_known
 
 
 def machine(device: "torch.device") -> dict[str, Any]:
@@ -115,8 +115,8 @@ def _git(root: Path, *arguments: str) -> str:
 def _hub_folder(place: str) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(place, "config.json")
-    return Path(found).parent if isinstance(found, str) else None
+    cached = try_to_load_from_cache(place, "config.json")
+    return Path(cached).parent if isinstance(cached, str) else None
 
 
 def _folder(place: str) -> Path | None:

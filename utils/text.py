@@ -15,21 +15,21 @@ def shown(text: object, lines: bool = False) -> str:
 
     Example: "a\\x1b[2Jb" with a real escape character -> the eight visible characters `a\\x1b[2Jb`.
     """
-    return (_STEERING_IN_LINES if lines else _STEERING).sub(lambda found: repr(found[0])[1:-1], str(text))
+    return (_STEERING_IN_LINES if lines else _STEERING).sub(lambda match: repr(match[0])[1:-1], str(text))
 
 
-def quoted(given: object) -> str:
+def quoted(value: object) -> str:
     """What was given, on one line of a message: in quotes if it is a text, and cut where it is long, with its length.
 
     Example: "x" * 5000 -> 60 times x in quotes, then `... (5,000 characters)`.
     """
-    if isinstance(given, str):
-        head, length = repr(given[:_SHOWN]), len(given)
+    if isinstance(value, str):
+        head, length = repr(value[:_SHOWN]), len(value)
     else:
         try:
-            text = " ".join(repr(given).split())
+            text = " ".join(repr(value).split())
         except (RecursionError, ValueError):  # too deep, or a number of too many digits
-            return f"a {type(given).__name__}"
+            return f"a {type(value).__name__}"
         head, length = text[:_SHOWN], len(text)
     return head if length <= _SHOWN else f"{head}... ({length:,} characters)"
 

@@ -17,34 +17,34 @@ OneOrMore: TypeAlias = "int | Sequence[int] | Set[int] | Tensor"
 _LIST = "a list of ids, such as tokenizer.encode(text)"
 
 
-def token_ids(name: str, given: Any, expected: str = _LIST) -> list[int]:
+def token_ids(name: str, ids: Any, expected: str = _LIST) -> list[int]:
     """The ids of one text as Python integers: from a list, or from a tensor or an array `[n]` or `[1, n]`.
 
     name: what errors call it. Raises `UserError` for several texts, and for what is no list of ids.
     """
     try:
-        return [_id(one) for one in _one_row(name, given)]
+        return [_id(entry) for entry in _one_row(name, ids)]
     except (TypeError, NotImplementedError):
-        raise UserError(f"{name} {quoted(given)} given; expected {expected}") from None
+        raise UserError(f"{name} {quoted(ids)} given; expected {expected}") from None
 
 
-def _one_row(name: str, given: Any) -> Any:
-    if isinstance(given, Mapping | Set):
+def _one_row(name: str, ids: Any) -> Any:
+    if isinstance(ids, Mapping | Set):
         raise TypeError("its ids have no order")
-    if not hasattr(given, "tolist"):
-        return given
-    shape = tuple(given.shape)
+    if not hasattr(ids, "tolist"):
+        return ids
+    shape = tuple(ids.shape)
     if len(shape) != 1 and shape[:-1] != (1,):
         raise UserError(f"{name} of shape {shape} given; expected one text, [n] or [1, n]")
-    return given.reshape(-1).tolist()
+    return ids.reshape(-1).tolist()
 
 
-def one_or_more(name: str, given: Any) -> list[int]:
+def one_or_more(name: str, value: Any) -> list[int]:
     """The same from a single id, or several. Raises `UserError`."""
     try:
-        return [_id(given)]
+        return [_id(value)]
     except TypeError:
-        ids = list(given) if isinstance(given, Set) else given
+        ids = list(value) if isinstance(value, Set) else value
         return token_ids(name, ids, "an id, or a list of ids")
 
 
@@ -56,7 +56,7 @@ def known(name: str, ids: Sequence[int], vocab_size: int) -> Sequence[int]:
     return ids
 
 
-def _id(given: Any) -> int:
-    if isinstance(given, bool):
+def _id(entry: Any) -> int:
+    if isinstance(entry, bool):
         raise TypeError("a truth value is no id")
-    return index(given)
+    return index(entry)

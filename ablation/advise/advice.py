@@ -191,25 +191,27 @@ def _check(
             try:
                 ids = engine.tokenise(prompt.opening, common["chat"], prompt.system)
                 comparison = Comparison(engine, values, ids)
-                if (found := _speedup(comparison, advice.configuration, place, over)) is None:
+                if (speedup := _speedup(comparison, advice.configuration, place, over)) is None:
                     break
             except Exception as error:
                 _leave_out(engine, prompt, error, advice)
                 continue
-            logs.append(math.log(found))
+            logs.append(math.log(speedup))
             _note_differences(comparison, prompt, advice)
     why = "it was stopped" if interrupt.asked else "the time was over before" if over() else "none could be decoded"
     _judge(logs, why if held_out else "there is no second prompt", advice)
 
 
-def _speedup(comparison: Comparison, one: Configuration, place: int, over: Callable[[], bool]) -> float | None:
+def _speedup(
+    comparison: Comparison, configuration: Configuration, place: int, over: Callable[[], bool]
+) -> float | None:
     """The speedup of a configuration on one prompt; None where the time was over in the middle of it."""
     plain = Configuration(AR)
-    for run in (plain, one) if place % 2 == 0 else (one, plain):
+    for run in (plain, configuration) if place % 2 == 0 else (configuration, plain):
         for _ in comparison.run(run.name, method=run.method, parameters=dict(run.parameters)):
             if over() and place:
                 return None
-    return comparison.speedup(one.name)
+    return comparison.speedup(configuration.name)
 
 
 def _note_differences(comparison: Comparison, prompt: Prompt, advice: Advice) -> None:

@@ -42,10 +42,12 @@ class CandidateDrafter:
 
     def replays(self, walk: DraftWalk, price: CostModel, common: Values) -> Iterator[tuple[Configuration, RunMetrics]]:
         """Every candidate on a walk of this drafter, with predicted times: fixed lengths, then rules."""
-        own = self.configuration.parameters
-        kept = tuple(pair for pair in own if pair[0] != self.length)
+        parameters = self.configuration.parameters
+        kept = tuple(pair for pair in parameters if pair[0] != self.length)
         whole = FixedGamma(walk.ahead[0].most)
-        if walk.trees and any(one.chances is None and one.drafts for one in walk.ahead):  # none can be cut
+        if walk.trees and any(
+            draft_ahead.chances is None and draft_ahead.drafts for draft_ahead in walk.ahead
+        ):  # none can be cut
             yield self.configuration, replayed(walk, whole, price)
             return
         for length in self.lengths:
@@ -55,7 +57,7 @@ class CandidateDrafter:
         if METHODS[self.method].controller in FIXED and walk.asked == "each" and not walk.trees:
             for name in CONTROLLERS:
                 if name not in FIXED:
-                    chosen = (*own, (DRAFT_RULE.name, name))
+                    chosen = (*parameters, (DRAFT_RULE.name, name))
                     yield Configuration(self.method, chosen), replayed(walk, _rule(name, common), price, bounded=True)
 
 
@@ -68,23 +70,23 @@ def bases(pair: Pair, common: Values) -> list[CandidateDrafter]:
     """The drafters that the pair has, the most promising first, for a sample may have to stop early."""
     heads = [kind for kind in dict.fromkeys((BEST_HEAD, *HEADS)) if pair.has(kind)]
     models = [*heads, *([MODEL] if pair.has(MODEL) else [])]
-    found = [_hybrid(model) for model in models[:1]]
-    found += [CandidateDrafter(Configuration("suffix"), "num_speculative_tokens", BUDGETS)]
-    found += [CandidateDrafter(Configuration(kind), "gamma", LENGTHS) for kind in heads]
-    found += [CandidateDrafter(Configuration("speculative"), "gamma", LENGTHS)] if pair.has(MODEL) else []
-    found += [CandidateDrafter(Configuration(kind, _TREE), "tree_tokens", _NODES) for kind in heads[:1]]
-    found += [
+    candidates = [_hybrid(model) for model in models[:1]]
+    candidates += [CandidateDrafter(Configuration("suffix"), "num_speculative_tokens", BUDGETS)]
+    candidates += [CandidateDrafter(Configuration(kind), "gamma", LENGTHS) for kind in heads]
+    candidates += [CandidateDrafter(Configuration("speculative"), "gamma", LENGTHS)] if pair.has(MODEL) else []
+    candidates += [CandidateDrafter(Configuration(kind, _TREE), "tree_tokens", _NODES) for kind in heads[:1]]
+    candidates += [
         CandidateDrafter(Configuration(name), "num_speculative_tokens", BUDGETS)
         for name in ("recycling", "prompt_lookup")
     ]
-    found += [CandidateDrafter(Configuration("ngram"), "gamma", LENGTHS)]
-    return [base for base in found if pair.lacks(METHODS[base.method], base.values(common)) is None]
+    candidates += [CandidateDrafter(Configuration("ngram"), "gamma", LENGTHS)]
+    return [base for base in candidates if pair.lacks(METHODS[base.method], base.values(common)) is None]
 
 
 def _hybrid(model: str) -> CandidateDrafter:
     """Suffix trees where they promise enough, else the model, whose drafts are the shorter ones."""
-    own = (("hybrid_model", model), ("num_model_steps", 3))
-    return CandidateDrafter(Configuration("suffix_or_model", own), "num_speculative_tokens", (10,))
+    parameters = (("hybrid_model", model), ("num_model_steps", 3))
+    return CandidateDrafter(Configuration("suffix_or_model", parameters), "num_speculative_tokens", (10,))
 
 
 def run_as_they_are(pair: Pair, common: Mapping[str, Any]) -> list[Configuration]:

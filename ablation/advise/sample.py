@@ -49,7 +49,7 @@ class SampleRuns:
     def __init__(self, engine: LocalEngine, common: Values) -> None:
         self.engine, self.common = engine, dict(common)
         self.live = [DrafterMeasurement(base) for base in bases(engine.pair, common)]
-        self.run = {one.name: one for one in run_as_they_are(engine.pair, common)}
+        self.run = {run.name: run for run in run_as_they_are(engine.pair, common)}
         self.measured: Logs = {name: [] for name in self.run}
         self.left_out: list[str] = []
         self.prompts = 0
@@ -58,8 +58,11 @@ class SampleRuns:
 
     def warm_up(self, over: Callable[[], bool]) -> float:
         """First calls pay for what no later one does. The seconds that plain decoding takes for a token."""
-        walked = [(one.base.configuration.name, one.base.method, one.base.values({})) for one in self.live]
-        runs = [(AR, AR, {}), *walked, *((name, one.method, {}) for name, one in self.run.items())]
+        walked = [
+            (measurement.base.configuration.name, measurement.base.method, measurement.base.values({}))
+            for measurement in self.live
+        ]
+        runs = [(AR, AR, {}), *walked, *((name, run.method, {}) for name, run in self.run.items())]
         values = {**self.common, "length": _WARM_TOKENS}
         accounts: dict[str, RunMetrics] = {}
         with closing(warm_up(self.engine, values, runs)) as warming:
@@ -85,23 +88,23 @@ class SampleRuns:
         self.engine.forget()
         values = {**self.common, "length": length}
         plain, rounds = self._run(Configuration(AR), values, ids)
-        found: list[tuple[DrafterMeasurement, DraftWalk, list[Sample]]] = []
-        for one in self.live:
-            if over(len(found) + self.prompts):
-                if self.prompts or not found:
+        kept: list[tuple[DrafterMeasurement, DraftWalk, list[Sample]]] = []
+        for of_drafter in self.live:
+            if over(len(kept) + self.prompts):
+                if self.prompts or not kept:
                     return False
                 break
-            own = self._run(one.base.configuration, values, ids)[1] if self.prompts < _ENOUGH else []
+            samples = self._run(of_drafter.base.configuration, values, ids)[1] if self.prompts < _ENOUGH else []
             # Under a name of its own: from the memory of the run before it, the walk would know the answer.
-            walked = walk(self.engine, one.base.method, one.base.values(values), ids, run=_WALK)
-            found.append((one, walked, own))
+            walked = walk(self.engine, of_drafter.base.method, of_drafter.base.values(values), ids, run=_WALK)
+            kept.append((of_drafter, walked, samples))
         logs = self._others(values, ids, plain)
         if not self.prompts:  # what time did not reach is no candidate
-            self.live = [one for one, _, _ in found]
+            self.live = [measurement for measurement, _, _ in kept]
         self._plain += rounds
-        for one, walked, own in found:
-            one.walks.append(walked)
-            one.own += own
+        for of_drafter, walked, samples in kept:
+            of_drafter.walks.append(walked)
+            of_drafter.own += samples
         for name, log in logs.items():
             self.measured[name].append(log)
         self.prompts += 1
@@ -110,56 +113,60 @@ class SampleRuns:
 
     def _others(self, values: Values, ids: Sequence[int], plain: RunMetrics) -> dict[str, float]:
         """What is run and not replayed: the logarithms of its speedups."""
-        runs = {name: self._run(one, values, ids)[0] for name, one in self.run.items()}
+        runs = {name: self._run(configuration, values, ids)[0] for name, configuration in self.run.items()}
         return {name: math.log(_token_s(plain) / _token_s(account)) for name, account in runs.items()}
 
-    def _run(self, one: Configuration, values: Values, ids: Sequence[int]) -> tuple[RunMetrics, list[Sample]]:
+    def _run(self, configuration: Configuration, values: Values, ids: Sequence[int]) -> tuple[RunMetrics, list[Sample]]:
         """A generation, measured: its account, and what its rounds took."""
         account, samples = RunMetrics(), []
-        for event in self.engine.stream(one.method, {**values, **dict(one.parameters)}, ids, one.name):
+        for event in self.engine.stream(
+            configuration.method, {**values, **dict(configuration.parameters)}, ids, configuration.name
+        ):
             account.add(event)
             if isinstance(event, Round):
                 samples.append(sample(event.drafts, event.parents, event.draft_s, event.verify_s, event.other_s))
         return account, samples
 
-    def cost_model(self, one: DrafterMeasurement) -> CostModel:
+    def cost_model(self, measurement: DrafterMeasurement) -> CostModel:
         """What rounds with this drafter cost: by the pair's profile at the level of today's rounds, else fitted."""
-        values = one.base.values(self.common)
-        profiled = price_on(self.engine, one.base.method, values, one.walks[0].prompt_tokens)
+        values = measurement.base.values(self.common)
+        profiled = price_on(self.engine, measurement.base.method, values, measurement.walks[0].prompt_tokens)
         if profiled is not None:
-            return scaled(profiled, [*self._plain, *one.own])
-        others = [sample for other in self.live if other is not one for sample in other.own]
-        walked = [sample for walked in one.walks for sample in walked.samples]
-        return fitted(one.own, walked, [*self._plain, *others])
+            return scaled(profiled, [*self._plain, *measurement.own])
+        others = [sample for other in self.live if other is not measurement for sample in other.own]
+        walked = [sample for walked in measurement.walks for sample in walked.samples]
+        return fitted(measurement.own, walked, [*self._plain, *others])
 
     def plain_s(self) -> float:
         """Seconds of a token of plain decoding."""
-        return fmean(one.draft_s + one.verify_s + one.other_s for one in self._plain)
+        return fmean(round.draft_s + round.verify_s + round.other_s for round in self._plain)
 
     def logs(self) -> Logs:
         """By candidate, one a prompt; `candidates` are their configurations."""
-        found: Logs = {name: list(values) for name, values in self.measured.items() if values}
-        for one in self.live:
-            for configuration, values in self._replays(one):
+        logs_of: Logs = {name: list(values) for name, values in self.measured.items() if values}
+        for measurement in self.live:
+            for configuration, values in self._replays(measurement):
                 self.candidates[configuration.name] = configuration
-                found[configuration.name] = values
-        return found
+                logs_of[configuration.name] = values
+        return logs_of
 
     def bounds(self) -> Logs:
         """By drafter, one a prompt: what knowing beforehand what is accepted would bring."""
-        found: Logs = {}
-        for one in self.live:
-            price = self.cost_model(one)
-            found[one.base.configuration.name] = [self._log(oracle(walked, price)) for walked in one.walks]
-        return found
+        highest: Logs = {}
+        for measurement in self.live:
+            price = self.cost_model(measurement)
+            highest[measurement.base.configuration.name] = [
+                self._log(oracle(walked, price)) for walked in measurement.walks
+            ]
+        return highest
 
-    def _replays(self, one: DrafterMeasurement) -> Iterator[tuple[Configuration, list[float]]]:
+    def _replays(self, measurement: DrafterMeasurement) -> Iterator[tuple[Configuration, list[float]]]:
         """What can be told of every answer; of one of two tokens no rule can be replayed."""
-        price, found = self.cost_model(one), dict[Configuration, list[float]]()
-        for walked in one.walks:
-            for configuration, account in one.base.replays(walked, price, self.common):
-                found.setdefault(configuration, []).append(self._log(account))
-        yield from ((made, logs) for made, logs in found.items() if len(logs) == len(one.walks))
+        price, speedups = self.cost_model(measurement), dict[Configuration, list[float]]()
+        for walked in measurement.walks:
+            for configuration, account in measurement.base.replays(walked, price, self.common):
+                speedups.setdefault(configuration, []).append(self._log(account))
+        yield from ((made, logs) for made, logs in speedups.items() if len(logs) == len(measurement.walks))
 
     def _log(self, account: RunMetrics) -> float:
         return math.log(self.plain_s() / _token_s(account))
@@ -170,9 +177,13 @@ class SampleRuns:
             return
         logs, bounds = self.logs(), self.bounds()
         best = max(logs, key=lambda name: sum(logs[name]))
-        hopeless = [one for one in self.live if sum(bounds[one.base.configuration.name]) < sum(logs[best])]
-        self.left_out += [one.base.configuration.name for one in hopeless]
-        self.live = [one for one in self.live if one not in hopeless]
+        hopeless = [
+            measurement
+            for measurement in self.live
+            if sum(bounds[measurement.base.configuration.name]) < sum(logs[best])
+        ]
+        self.left_out += [measurement.base.configuration.name for measurement in hopeless]
+        self.live = [measurement for measurement in self.live if measurement not in hopeless]
 
 
 def _token_s(account: RunMetrics) -> float:

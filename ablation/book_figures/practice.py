@@ -90,8 +90,8 @@ def draw_predicted() -> Figure:
     for place, gamma in enumerate((2, 4, 6)):
         runs = rows[f"speculative gamma={gamma}"]
         v = [float(row["verify_ms"]) / reference[row["id"]] for row in runs]
-        cost = [one + gamma * float(row["c"]) for one, row in zip(v, runs, strict=True)]
-        x = [expected_tokens(float(row["alpha"]), gamma) / one for row, one in zip(runs, cost, strict=True)]
+        cost = [value + gamma * float(row["c"]) for value, row in zip(v, runs, strict=True)]
+        x = [expected_tokens(float(row["alpha"]), gamma) / value for row, value in zip(runs, cost, strict=True)]
         marks = {**look(place), "linestyle": ""}
         axis.plot(x, [float(row["speedup"]) for row in runs], label=f"γ = {gamma}", **marks)
     axis.plot([0.2, 1.2], [0.2, 1.2], "--", color=GREY, linewidth=1.0)

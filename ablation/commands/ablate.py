@@ -124,9 +124,9 @@ def ablate(
     raise typer.Exit(status)
 
 
-def _refuse_several_ways(given: Mapping[str, object]) -> None:
+def _refuse_several_ways(options: Mapping[str, object]) -> None:
     """Raise `UserError` where a plan would be divided in two ways, torchrun's among them."""
-    ways = [name for name, value in given.items() if value is not None]
+    ways = [name for name, value in options.items() if value is not None]
     if len(ways) > 1 and ways != ["--workers", "--devices"]:
         dropped = " and ".join(ways[1:])
         raise UserError(f"{' and '.join(ways)} given; expected one of them, as each divides the plan: drop {dropped}")
@@ -228,10 +228,10 @@ def _devices(workers: int | None, devices: str | None) -> "tuple[Device, ...]":
                 "would measure each other; give each its own with --devices, such as cpu:0-3,cpu:4-7"
             )
         devices = ",".join(f"cuda:{number}" for number in range(workers or there))
-    found = read_devices(devices)
-    if workers not in (None, len(found)):
+    chosen_devices = read_devices(devices)
+    if workers not in (None, len(chosen_devices)):
         raise UserError(f"--workers {workers} and --devices {devices} given; expected a device for each worker")
-    return found
+    return chosen_devices
 
 
 def _run_workers(experiment: "Experiment", out: Path, earlier: EarlierRows, devices: "tuple[Device, ...]") -> int:
@@ -244,12 +244,12 @@ def _run_workers(experiment: "Experiment", out: Path, earlier: EarlierRows, devi
     earlier.check(out)
     err = Console(stderr=True)
     played = play_workers(experiment.plan, out, devices, _without(sys.argv, ("--workers", "--devices")), err)
-    statuses = [one.status for one in played]
-    for one in played:
-        if one.status not in (0, 1, 130):
-            typer.echo(f"worker {one.shard.text} {one.end}: {one.said()}; see {one.log}", err=True)
+    statuses = [worker.status for worker in played]
+    for worker in played:
+        if worker.status not in (0, 1, 130):
+            typer.echo(f"worker {worker.shard.text} {worker.end}: {worker.said()}; see {worker.log}", err=True)
     if 130 in statuses:
-        files = ", ".join(one.results.name for one in played if one.results.is_file()) or "none yet"
+        files = ", ".join(worker.results.name for worker in played if worker.results.is_file()) or "none yet"
         typer.echo(
             f"stopped; the rows that are there are safe ({files}): the same command with --resume goes on and merges "
             "them",
@@ -259,7 +259,7 @@ def _run_workers(experiment: "Experiment", out: Path, earlier: EarlierRows, devi
     if not set(statuses) <= {0, 1}:
         typer.echo("the rows that are there are safe: the same command with --resume goes on", err=True)
         return 1
-    merged = merge([one.results for one in played], out, overwrite=True)
+    merged = merge([worker.results for worker in played], out, overwrite=True)
     report = write_report(out)
     report.print(out_console())
     typer.echo(f"{merged.rows} rows\nresults {out}\nreport  {report.folder / 'index.html'}", err=True)

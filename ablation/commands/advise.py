@@ -84,11 +84,11 @@ class _Forms:
     def __init__(self, prompts: Sequence[str], models: Mapping[str, Any], length: int) -> None:
         self.prompts, self.models, self.length = prompts, models, length
 
-    def command(self, one: "Configuration") -> str:
+    def command(self, configuration: "Configuration") -> str:
         """The command line; it takes one file, the plan takes all."""
         path = self._files()[0]
         near = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-        return command_line(one, str(near), self.models, self.length)
+        return command_line(configuration, str(near), self.models, self.length)
 
     @property
     def more(self) -> bool:
@@ -100,13 +100,13 @@ class _Forms:
 
         return list(find_sources(self.prompts, Path.cwd()))
 
-    def plan(self, one: "Configuration") -> str:
+    def plan(self, configuration: "Configuration") -> str:
         """The plan."""
-        return plan_text(one, self.prompts, self.models, self.length)
+        return plan_text(configuration, self.prompts, self.models, self.length)
 
-    def server(self, one: "Configuration") -> str | None:
+    def server(self, configuration: "Configuration") -> str | None:
         """The servers' JSON."""
-        return server_config(one, self.models)
+        return server_config(configuration, self.models)
 
     def best_for_servers(self, advice: "Advice") -> "tuple[Configuration, float] | None":
         """The best candidate that servers have words for, with its speedup on the sample, where it is not below 1."""
@@ -117,8 +117,12 @@ class _Forms:
 def facts(advice: "Advice", forms: _Forms) -> dict[str, Any]:
     """The advice as one JSON object; unknown is null."""
     server, instead = forms.server(advice.final), None
-    if server is None and (found := forms.best_for_servers(advice)):
-        instead = {"configuration": found[0].name, "speedup": found[1], "speculative_config": forms.server(found[0])}
+    if server is None and (server_best := forms.best_for_servers(advice)):
+        instead = {
+            "configuration": server_best[0].name,
+            "speedup": server_best[1],
+            "speculative_config": forms.server(server_best[0]),
+        }
     return {
         "speculate": advice.speculate if advice.sampled else None,
         "configuration": advice.final.name if advice.sampled else None,
@@ -130,7 +134,9 @@ def facts(advice: "Advice", forms: _Forms) -> dict[str, Any]:
         "speculative_config": server,
         "for_servers": instead,
         "plan": forms.plan(advice.final),
-        "candidates": [{"configuration": one.name, "speedup": ratio} for one, ratio in advice.candidates],
+        "candidates": [
+            {"configuration": configuration.name, "speedup": ratio} for configuration, ratio in advice.candidates
+        ],
         "bounds": [{"configuration": name, "speedup": ratio} for name, ratio in advice.bounds],
         "sampled": advice.sampled,
         "length": advice.length,
@@ -139,11 +145,11 @@ def facts(advice: "Advice", forms: _Forms) -> dict[str, Any]:
     }
 
 
-def _numbers(found: "ExpectedSpeedup | None") -> dict[str, float | int | None] | None:
-    if found is None:
+def _numbers(expected: "ExpectedSpeedup | None") -> dict[str, float | int | None] | None:
+    if expected is None:
         return None
-    low, high = (None if value != value else value for value in (found.low, found.high))
-    return {"speedup": found.ratio, "low": low, "high": high, "prompts": found.prompts}
+    low, high = (None if value != value else value for value in (expected.low, expected.high))
+    return {"speedup": expected.ratio, "low": low, "high": high, "prompts": expected.prompts}
 
 
 def _show(advice: "Advice", forms: _Forms) -> None:
@@ -179,12 +185,12 @@ def verdict(advice: "Advice") -> str:
 
 
 def _for_servers(advice: "Advice", forms: _Forms) -> str:
-    if (own := forms.server(advice.final)) is not None:
-        return f"for servers: --speculative-config '{own}'"
+    if (lines := forms.server(advice.final)) is not None:
+        return f"for servers: --speculative-config '{lines}'"
     said = f"servers have no words for {advice.final.name}"
-    if found := forms.best_for_servers(advice):
-        best = f"the best that they have, {found[1]:.2f} on the sample"
-        return f"{said}; {best}: --speculative-config '{forms.server(found[0])}'"
+    if server_best := forms.best_for_servers(advice):
+        best = f"the best that they have, {server_best[1]:.2f} on the sample"
+        return f"{said}; {best}: --speculative-config '{forms.server(server_best[0])}'"
     return f"{said}, and no other candidate pays"
 
 
@@ -193,8 +199,8 @@ def _table(advice: "Advice") -> Any:
     from rich.text import Text
 
     table = Table("candidate", "speedup on the sample", box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for one, ratio in advice.candidates[:_SHOWN]:
-        table.add_row(Text(one.name), f"{ratio:.2f}")
+    for configuration, ratio in advice.candidates[:_SHOWN]:
+        table.add_row(Text(configuration.name), f"{ratio:.2f}")
     for name, ratio in sorted(advice.bounds, key=lambda pair: -pair[1])[:_SHOWN]:
         table.add_row(Text(f"bound: oracle of {name}", "dim"), Text(f"{ratio:.2f}", "dim"))
     return table

@@ -97,8 +97,8 @@ def _show(console: Any, method: Method) -> None:
     _show_parameters(console, method.own_parameters)
     if DRAFT_RULE in method.parameters:
         rules = "; ".join(f"{rule.name}: {_names(rule)}" for rule in CONTROLLERS.values() if rule.all_parameters)
-        told = f"{DRAFT_RULE.name} brings the parameters of its rule, which `infer.py methods RULE` explains. {rules}"
-        console.print(Padding(Text(told, style="dim"), (0, 0, 1, 4)))
+        text = f"{DRAFT_RULE.name} brings the parameters of its rule, which `infer.py methods RULE` explains. {rules}"
+        console.print(Padding(Text(text, style="dim"), (0, 0, 1, 4)))
 
 
 def _names(rule: Part) -> str:

@@ -67,8 +67,8 @@ def prefill(
         if (out is None) == (listen is None):
             raise UserError("--out and --listen: expected one of them")
         if listen is not None:
-            for name, given in {"--prompt": prompt, "--prompts": prompts, "--methods": methods}.items():
-                if given is not None:
+            for name, option_value in {"--prompt": prompt, "--prompts": prompts, "--methods": methods}.items():
+                if option_value is not None:
                     raise UserError(f"--listen and {name} given; expected --listen alone: who asks names all that")
             _listen(listen, models)
             return
@@ -80,12 +80,12 @@ def prefill(
         _write(engine, settings, played, paths, _layers(engine, methods, settings), json)
 
 
-def _listen(given: str, models: Values) -> None:
+def _listen(text: str, models: Values) -> None:
     from sampling.prefilled.wire import Address, PrefillServer
 
-    address = Address.parse(given, "--listen")
+    address = Address.parse(text, "--listen")
     if address is None:
-        raise UserError(f"--listen {given!r} given; expected HOST:PORT, such as 127.0.0.1:7070 or :7070")
+        raise UserError(f"--listen {text!r} given; expected HOST:PORT, such as 127.0.0.1:7070 or :7070")
 
     with PrefillServer(address, partial(typer.echo, err=True)) as server:
         engine = _engine(models)
@@ -193,5 +193,5 @@ def _line(prompt: "Prompt") -> str:
     from sampling.pair.prompt_ids import messages_of
 
     about: dict[str, object] = {"id": prompt.id, "task": prompt.task, "max_new_tokens": prompt.max_new_tokens}
-    told = {name: value for name, value in about.items() if value is not None}
-    return json_module.dumps({**told, "messages": messages_of(prompt.opening, prompt.system)})
+    known = {name: value for name, value in about.items() if value is not None}
+    return json_module.dumps({**known, "messages": messages_of(prompt.opening, prompt.system)})

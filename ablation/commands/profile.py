@@ -37,14 +37,14 @@ def profile(
     """
     with exit_statuses():
         pair = load_chosen(models)
-        found = pair.profile
-        if found is None or refresh:
-            found = _measured(pair, seconds)
-        kept = _kept(pair, found)
+        profile_found = pair.profile
+        if profile_found is None or refresh:
+            profile_found = _measured(pair, seconds)
+        kept = _kept(pair, profile_found)
         if json:
-            typer.echo(json_module.dumps(_facts(pair, found, kept)))
+            typer.echo(json_module.dumps(_facts(pair, profile_found, kept)))
         else:
-            _show(found, kept)
+            _show(profile_found, kept)
 
 
 def _measured(pair: "Pair", seconds: float) -> "LatencyProfile":
@@ -55,19 +55,19 @@ def _measured(pair: "Pair", seconds: float) -> "LatencyProfile":
         return measure(pair, lambda share: tell(int(share * _PARTS), _PARTS), seconds)
 
 
-def _kept(pair: "Pair", found: "LatencyProfile") -> str | None:
+def _kept(pair: "Pair", profile: "LatencyProfile") -> str | None:
     """The file that keeps this profile; None where none does."""
     from sampling.pair.profile_store import store_path, with_stored
 
-    return str(store_path()) if with_stored(replace(pair, profile=None)).profile == found else None
+    return str(store_path()) if with_stored(replace(pair, profile=None)).profile == profile else None
 
 
-def _facts(pair: "Pair", found: "LatencyProfile", kept: str | None) -> dict[str, Any]:
+def _facts(pair: "Pair", profile: "LatencyProfile", kept: str | None) -> dict[str, Any]:
     names = {"target": pair.target_info.name, "drafter": pair.drafter_info and pair.drafter_info.name}
-    return {**names, "target_weights": pair.target_info.stored, "kept": kept, **found.as_dict()}
+    return {**names, "target_weights": pair.target_info.stored, "kept": kept, **profile.as_dict()}
 
 
-def _show(found: "LatencyProfile", kept: str | None) -> None:
+def _show(shown_profile: "LatencyProfile", kept: str | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -75,8 +75,8 @@ def _show(found: "LatencyProfile", kept: str | None) -> None:
 
     console = out_console()
     for headers, rows in (
-        (cells.forward_headers(found), cells.forward_rows(found)),
-        (cells.DRAFTER_HEADERS, cells.drafter_rows(found)),
+        (cells.forward_headers(shown_profile), cells.forward_rows(shown_profile)),
+        (cells.DRAFTER_HEADERS, cells.drafter_rows(shown_profile)),
     ):
         table = Table(*headers)
         for row in rows:
@@ -84,5 +84,5 @@ def _show(found: "LatencyProfile", kept: str | None) -> None:
         if rows:
             console.print(table)
     where = f"Kept in {kept}." if kept else "Not kept: other processes were busy, or the folder cannot be written."
-    for line in (*cells.sentences(found), where):
+    for line in (*cells.sentences(shown_profile), where):
         console.print(Text(line, style="dim"))

@@ -151,9 +151,9 @@ def _tell(lines: "Sequence[FormatLine]", as_json: bool, output: Path | None) -> 
 
     objects = [json_module.dumps(facts(line)) for line in lines]
     if output is not None and objects:
-        write_atomically(output, "".join(f"{one}\n" for one in objects))
-    for one in objects if as_json else ():
-        typer.echo(one)
+        write_atomically(output, "".join(f"{line}\n" for line in objects))
+    for line in objects if as_json else ():
+        typer.echo(line)
     if not as_json and lines:
         _show(lines)
 
@@ -187,9 +187,9 @@ def _show(lines: "Sequence[FormatLine]") -> None:
     wide = drawn(" ")
     fits = console.measure(wide).maximum < console.width  # a measure is cut at the width
     console.print(wide if fits else drawn("\n"))
-    found, dtype = lines[0].quality, lines[0].dtype
-    compared = f"{counted(found.prompts, 'prompt')}, {found.tokens:,} tokens"
-    if found.prompts < _FEW_PROMPTS or found.tokens < _FEW_TOKENS:
+    quality, dtype = lines[0].quality, lines[0].dtype
+    compared = f"{counted(quality.prompts, 'prompt')}, {quality.tokens:,} tokens"
+    if quality.prompts < _FEW_PROMPTS or quality.tokens < _FEW_TOKENS:
         few = f"Only {compared} were compared: of so few, figures and intervals say little; expected "
         console.print(Text(f"{few}{_FEW_PROMPTS} prompts and {_FEW_TOKENS:,} tokens or more (--limit, --length)."))
     console.print(Text(f"{compared}; {FULL} is {dtype}. {QUALITY_MEANING}", style="dim"))

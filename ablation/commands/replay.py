@@ -76,8 +76,8 @@ def replay(call: ReplayCall, console: Console, out: Path | None = None, simulato
         return console.print(_expected(replays, call.strategy))
     records, notes = _records(replays, asked)
     if call.bounds:
-        found = bounds(replays)
-        records, notes = [*records, *found.records], [*notes, *found.notes]
+        bounds_found = bounds(replays)
+        records, notes = [*records, *bounds_found.records], [*notes, *bounds_found.notes]
     return _show(call, console, out, [*replays.references(replays.drafted), *records], notes)
 
 
@@ -85,11 +85,11 @@ def _records(replays: Replays, asked: Sequence[ReplayRequest]) -> tuple[list[Rec
     """The records of what was asked for of each generation, and why there is none of others."""
     records: list[Record] = []
     notes: dict[str, int] = {}
-    for one in asked:
-        for generation in replays.drafting if one.rules else replays.drafted:
-            refuse_foreign(one.values, generation)
+    for request in asked:
+        for generation in replays.drafting if request.rules else replays.drafted:
+            refuse_foreign(request.values, generation)
             try:
-                records.append(replays.replay(generation, one))
+                records.append(replays.replay(generation, request))
             except UserError as error:
                 notes[str(error)] = notes.get(str(error), 0) + 1
     if not records and notes:
@@ -111,8 +111,8 @@ def _show(
     summary.loc[computed, ["p", "p_holm", "effect"]] = float("nan")
     summary.loc[computed, "method"] = BOUND_METHOD
     cost = FITTED_COST if call.price == FITTED else f"A round costs what {call.price} says."
-    told = [f"{NOTE} {cost}", *([ABOUT] if call.bounds else []), *notes]
-    print_summary(console, summary, (), bounds=tuple(told))
+    notes_shown = [f"{NOTE} {cost}", *([ABOUT] if call.bounds else []), *notes]
+    print_summary(console, summary, (), bounds=tuple(notes_shown))
 
 
 def _loaded(call: ReplayCall, price: CostModel | None) -> Replays:
@@ -148,11 +148,11 @@ def _numbers(option: str, text: str | None, least: int) -> list[int | None]:
     """Example: "1,2" -> [1, 2]; None -> [None]."""
     if text is None:
         return [None]
-    found = [(part, read_integer(part.strip())) for part in text.split(",")]
-    for part, number in found:
+    numbers = [(part, read_integer(part.strip())) for part in text.split(",")]
+    for part, number in numbers:
         if number is None or number < least:
             raise wrong_value(option, part, f"integers of {least} or more between commas")
-    return [number for _, number in found]
+    return [number for _, number in numbers]
 
 
 def _price(text: str) -> CostModel | None:
@@ -161,13 +161,16 @@ def _price(text: str) -> CostModel | None:
         return None
     path = checked_path(text, "--price")
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-        forward = tuple((int(rows), float(seconds)) for rows, seconds in given["forward"])
-        first_s, step_s, rest_s = (float(given[name]) for name in ("first_s", "step_s", "rest_s"))
+        content = json.loads(path.read_text(encoding="utf-8"))
+        forward = tuple((int(rows), float(seconds)) for rows, seconds in content["forward"])
+        first_s, step_s, rest_s = (float(content[name]) for name in ("first_s", "step_s", "rest_s"))
         rows, taken = [count for count, _ in forward], [seconds for _, seconds in forward]
         if not rows or rows[0] < 1 or rows != sorted(set(rows)) or taken != sorted(taken) or not taken[0] > 0:
             raise ValueError("rows that ascend, with seconds above 0 that never fall, are wanted")
-        if not all(math.isfinite(one) for one in (*taken, first_s, step_s, rest_s)) or min(first_s, step_s, rest_s) < 0:
+        if (
+            not all(math.isfinite(number) for number in (*taken, first_s, step_s, rest_s))
+            or min(first_s, step_s, rest_s) < 0
+        ):
             raise ValueError("seconds of 0 or more are wanted")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
@@ -184,12 +187,15 @@ def _expected(replays: Replays, strategy: str) -> Table:
     for head in heads:
         table.add_column(head, justify="left" if head in heads[:2] else "right")
     groups: dict[tuple[str, str], list[Generation]] = {}
-    for one in replays.drafted:
-        groups.setdefault((one.record.configuration, one.record.settings["processor"]), []).append(one)
+    for drafted in replays.drafted:
+        groups.setdefault((drafted.record.configuration, drafted.record.settings["processor"]), []).append(drafted)
     for (name, processor), several in groups.items():
-        visits = [visit for one in several for visit in one.visits]
+        visits = [visit for generation in several for visit in generation.visits]
         expected = sum(expected_accepted(strategy, v.p, v.q, v.ahead.parents) for v in visits) + len(visits)
-        emitted, seconds = sum(v.emitted for v in visits), sum(one.record.decode_s or 0.0 for one in several)
+        emitted, seconds = (
+            sum(v.emitted for v in visits),
+            sum(generation.record.decode_s or 0.0 for generation in several),
+        )
         cells = (name, processor, str(len(visits)), f"{emitted / len(visits):.2f}", f"{expected / len(visits):.2f}")
         table.add_row(*map(Text, (*cells, f"{expected / seconds:.1f}" if seconds else "-")))
     return table

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 def choose_prefills(
-    given: str | None, batch: str | None, engines: Sequence[str] | None, settings: Settings
+    place: str | None, batch: str | None, engines: Sequence[str] | None, settings: Settings
 ) -> "ReadBefore | None":
     """Where prompts come from that were read before. Raises `UserError` where nobody could go on from them."""
-    if given is None:
+    if place is None:
         return None
     refuse_under_torchrun("--from", "a run without, or one process, which has all keys and values of a text")
     for name, other in (("--batch", batch), ("--engine", engines)):
@@ -42,12 +42,12 @@ def choose_prefills(
     from sampling.prefilled.files import StateFiles  # with torch, for which other calls wait
     from sampling.prefilled.wire import Address, AskedPrefills
 
-    address = Address.parse(given, "--from")
+    address = Address.parse(place, "--from")
     if address is not None:
         return AskedPrefills(address)
-    if not (path := checked_path(given, "--from")).exists():
+    if not (path := checked_path(place, "--from")).exists():
         raise UserError(
-            f"--from {quoted(given)} given, and there is no such file or folder; expected what `infer.py prefill` "
+            f"--from {quoted(place)} given, and there is no such file or folder; expected what `infer.py prefill` "
             "wrote, or HOST:PORT where it listens, such as 127.0.0.1:7070"
         )
     return StateFiles(path)
@@ -55,8 +55,8 @@ def choose_prefills(
 
 def choose_prompts(prompt: str | None, prompts: Path | None, prompts_dir: str | None = None) -> tuple[Prompt, ...]:
     """The one prompt that was typed, or those of a file, a built-in set or a folder of files. Raises `UserError`."""
-    given = {"--prompt": prompt, "--prompts": prompts, "--prompts-dir": prompts_dir}
-    asked = [option for option, value in given.items() if value is not None] or ["--prompt", "--prompts"]
+    sources = {"--prompt": prompt, "--prompts": prompts, "--prompts-dir": prompts_dir}
+    asked = [option for option, value in sources.items() if value is not None] or ["--prompt", "--prompts"]
     if len(asked) > 1:
         raise UserError(f"{asked[0]} and {asked[1]}: expected one of them")
     if prompts_dir is not None:
@@ -80,10 +80,10 @@ def choose_read_before(
     if prompt is None and prompts is None and prompts_dir is None and any(file.prompt for file in files):
         return _prompts_of([file for file in files if file.prompt])
     played = choose_prompts(prompt, prompts, prompts_dir)
-    for one in played:
-        if files and len(one.turns) > 1:
+    for method in played:
+        if files and len(method.turns) > 1:
             raise UserError(
-                f"--from: prompt {one.id!r} has {len(one.turns)} turns, and a file holds the state of the first; "
+                f"--from: prompt {method.id!r} has {len(method.turns)} turns, and a file holds the state of the first; "
                 "expected prompts of one turn, or HOST:PORT, where any can be read"
             )
     return played
@@ -91,15 +91,15 @@ def choose_read_before(
 
 def _prompts_of(files: "Sequence[StateFile]") -> tuple[Prompt, ...]:
     """The prompts of states, by the names of their files where ids are there twice. Raises `UserError`."""
-    found = []
-    for number, one in enumerate(files, start=1):
+    prompts_read = []
+    for number, prompt_file in enumerate(files, start=1):
         try:
-            found.append(parse_prompt(one.prompt, number))
+            prompts_read.append(parse_prompt(prompt_file.prompt, number))
         except UserError as error:
-            raise UserError(f"{str(one.path)!r}: its prompt: {error}") from None
-    if len({str(prompt.id) for prompt in found}) == len(found):
-        return tuple(found)
-    return tuple(replace(prompt, id=one.path.stem) for prompt, one in zip(found, files, strict=True))
+            raise UserError(f"{str(prompt_file.path)!r}: its prompt: {error}") from None
+    if len({str(prompt.id) for prompt in prompts_read}) == len(prompts_read):
+        return tuple(prompts_read)
+    return tuple(replace(prompt, id=file.path.stem) for prompt, file in zip(prompts_read, files, strict=True))
 
 
 def choose_config(text: str | None, methods: str | None, models: Mapping[str, Any]) -> ServerConfig | None:
@@ -114,14 +114,14 @@ def choose_config(text: str | None, methods: str | None, models: Mapping[str, An
     config = parse_speculative_config(text)
     for option, model in config.models.items():
         if models.get(option) not in (None, model):
-            given = quoted(models[option])
-            raise UserError(f"--{option} {given} and model {quoted(model)} of --speculative-config differ")
+            value = quoted(models[option])
+            raise UserError(f"--{option} {value} and model {quoted(model)} of --speculative-config differ")
     return config
 
 
-def choose_models(given: Values, config: ServerConfig | None) -> Mapping[str, Any]:
+def choose_models(options: Values, config: ServerConfig | None) -> Mapping[str, Any]:
     """The options of loading, with the server's; the formats of the target's weights are checked."""
-    models = {**given, **(config.models if config else {})}
+    models = {**options, **(config.models if config else {})}
     return {**models, NAME: read_formats(models[NAME])} if NAME in models else models
 
 
@@ -135,11 +135,11 @@ def choose_settings(assignments: Sequence[str], named: Sequence[tuple[str, objec
             raise UserError(f"--set {quoted(text)} given; expected {name}=VALUE, where VALUE is {usage}")
         pairs.append((name, value))
     pairs += [(name, str(value)) for name, value in named if value is not None]
-    given: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name, value in pairs:
-        if name in given:
-            raise UserError(f"{name} is given twice, as {quoted(given[name])} and {quoted(value)}; expected once")
-        given[name] = value
+        if name in texts:
+            raise UserError(f"{name} is given twice, as {quoted(texts[name])} and {quoted(value)}; expected once")
+        texts[name] = value
     settings = Settings()
     settings.assign_all(pairs)
     return settings

@@ -36,19 +36,19 @@ def selftest(*, methods: Methods = None, models: Values, json: Json = False) -> 
         from utils.device.machine import Machine, disturbance
 
         typer.echo("Generating the references", err=True)
-        found: list[MethodReport] = []
+        reports: list[MethodReport] = []
         with Machine() as machine:
             checks = Selftest(pair, names)
             try:
                 for some in _checks(checks, pair, other_formats="target_weights" not in models):
                     for report in _reports(some, json):
-                        found.append(report)
+                        reports.append(report)
             finally:  # stopped or broken off, what was found is told
                 if not json:
-                    _show(checks, found)
+                    _show(checks, reports)
         if disturbed := disturbance([machine.other_cores], "it took longer; verdicts do not depend on that"):
             typer.echo(disturbed, err=True)
-    raise typer.Exit(0 if all(report.verdict == "PASS" for report in found) else 1)
+    raise typer.Exit(0 if all(report.verdict == "PASS" for report in reports) else 1)
 
 
 def _checks(checks: "Selftest", pair: "Pair", other_formats: bool) -> "Iterator[Selftest]":

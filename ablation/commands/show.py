@@ -102,7 +102,7 @@ def _handed_over(records: Sequence[Record]) -> Iterator[str]:
         if record.kv_bytes and record.kv_transfer_ms is not None and record.prefill_s is not None
     ]
     if known:
-        slowest = max(known, key=lambda one: one.kv_transfer_ms or 0.0)
+        slowest = max(known, key=lambda record: record.kv_transfer_ms or 0.0)
         size, took, read = (
             (slowest.kv_bytes or 0) / 1e6,
             slowest.kv_transfer_ms or 0.0,
@@ -122,9 +122,9 @@ def _roofline(records: Sequence[Record]) -> Iterator[str]:
 def _reasons(records: Sequence[Record]) -> Iterator[str]:
     """Why each run that was slower than AR was."""
     for record in records:
-        found = record.ledger
-        if found is not None and record.speedup is not None and record.speedup < 1 and record.drafted:
-            yield f"{record.configuration} {record.speedup:.2f}: {found}"
+        ledger = record.ledger
+        if ledger is not None and record.speedup is not None and record.speedup < 1 and record.drafted:
+            yield f"{record.configuration} {record.speedup:.2f}: {ledger}"
 
 
 def _gammas(records: Sequence[Record]) -> Iterator[str]:
@@ -139,10 +139,10 @@ def _gammas(records: Sequence[Record]) -> Iterator[str]:
 
 def _rounded(records: Sequence[Record]) -> Iterator[str]:
     """Speeds of rounded weights stand here without what the rounding costs; who compares formats needs both."""
-    found = {record.target_weights for record in records}
-    if rounded := [name for name in WEIGHTS[1:] if name in found]:
-        told = f"{' and '.join(rounded)} weights are another model"
-        yield f"{told}; what they cost in quality: {quality_command(rounded)}"
+    formats = {record.target_weights for record in records}
+    if rounded := [name for name in WEIGHTS[1:] if name in formats]:
+        warning = f"{' and '.join(rounded)} weights are another model"
+        yield f"{warning}; what they cost in quality: {quality_command(rounded)}"
 
 
 def _line(record: Record) -> ComparisonLine:

@@ -22,14 +22,20 @@ from utils.errors import UserError
 def write_simulator(replays: Replays, path: Path) -> None:
     """A row for each answer, the lengths of each drafter by the method that it first drafted for."""
     answers: dict[tuple[Any, ...], tuple[str, tuple[int, ...], dict[str, DraftWalk]]] = {}
-    for one in replays.drafting:
-        key = (one.record.id, one.record.turn, one.record.target_weights, one.prompt_ids)
-        name = str(one.record.id) if one.record.turn == 1 else f"{one.record.id}, turn {one.record.turn}"
-        walks = answers.setdefault(key, (name, one.prompt_ids, {}))[2]
-        walk = replays.walk(one)
+    for generation in replays.drafting:
+        key = (generation.record.id, generation.record.turn, generation.record.target_weights, generation.prompt_ids)
+        name = (
+            str(generation.record.id)
+            if generation.record.turn == 1
+            else f"{generation.record.id}, turn {generation.record.turn}"
+        )
+        walks = answers.setdefault(key, (name, generation.prompt_ids, {}))[2]
+        walk = replays.walk(generation)
         if walks and next(iter(walks.values())).tokens != walk.tokens:
-            raise UserError(f"prompt {one.record.id}: two answers to it differ; expected one trace of one format")
-        walks.setdefault(one.record.method, walk)
+            raise UserError(
+                f"prompt {generation.record.id}: two answers to it differ; expected one trace of one format"
+            )
+        walks.setdefault(generation.record.method, walk)
     try:
         with path.open("w", encoding="utf-8") as file:
             for id, prompt_ids, walks in answers.values():
@@ -47,7 +53,7 @@ def simulated(
     """
     if price is None:
         raise UserError("simulator rows hold no times; expected --price FILE")
-    if any(one.rule is not None or one.values or one.nodes for one in asked):
+    if any(request.rule is not None or request.values or request.nodes for request in asked):
         raise UserError("simulator rows hold no drafts and no beliefs; expected --gamma alone, beside the oracle")
     price = in_batch(price, batch) if batch > 1 else price
     records: list[Record] = []
@@ -57,11 +63,13 @@ def simulated(
             if plain is None:
                 plain = _record(id, AR, AR, replayed(walk, FixedGamma(0), price), None)
                 records.append(plain)
-            runs = {f"gamma={one.gamma}": _fixed(walk, one, price) for one in asked if one.gamma is not None}
+            runs = {
+                f"gamma={request.gamma}": _fixed(walk, request, price) for request in asked if request.gamma is not None
+            }
             runs["oracle"] = oracle(walk, price)
             method = name if name in METHODS else "speculative"
             records += [
-                _record(id, method, f"{REPLAYED}{name} {told}", run, plain.tokens_per_s) for told, run in runs.items()
+                _record(id, method, f"{REPLAYED}{name} {words}", run, plain.tokens_per_s) for words, run in runs.items()
             ]
     return records, []
 

@@ -85,7 +85,7 @@ class BenchModels:
     def fused(self) -> "BenchModels":
         """The same with compiled steps between the products. Raises `LeftOut` where they cannot be had."""
         try:
-            model, drafter = (one.compiled(lambda done: None) for one in (self.model, self.drafter))
+            model, drafter = (side.compiled(lambda done: None) for side in (self.model, self.drafter))
         except UserError as error:
             raise LeftOut(str(error)) from error
         return replace(self, model=model, drafter=drafter)
@@ -151,18 +151,18 @@ def _measure(record: StageRecord, size: BenchSize, shape: str) -> None:
     record.measure(f"{shape}: models", lambda: made.append(_make(record, size, shape)))
     for bench in made:
         engines = {way: bench.engine(way) for way in (GRAPHS, EAGER)}
-        own: dict[str, RoundPace] = {}
+        paces: dict[str, RoundPace] = {}
         for way, engine in engines.items():
-            record.measure(names.plain(shape, way), partial(_plain, engine, size, own, way))
-        record.measure(names.floor(shape), partial(_floor, record, bench, size, own))
+            record.measure(names.plain(shape, way), partial(_plain, engine, size, paces, way))
+        record.measure(names.floor(shape), partial(_floor, record, bench, size, paces))
         for way, engine in engines.items():
             record.measure(names.growth(shape, way), partial(_growth, engine, size))
         for way, gamma, rate in _drafting(size):
             name = names.drafted(shape, bench.drafter_name, gamma, rate, way)
-            record.measure(name, partial(_drafted, engines[way], "speculative", size, gamma, rate, own.get(way)))
+            record.measure(name, partial(_drafted, engines[way], "speculative", size, gamma, rate, paces.get(way)))
         if shape != MIDDLE:
-            _head(record, size, bench, own)
-        _fused(record, size, bench, own)
+            _head(record, size, bench, paces)
+        _fused(record, size, bench, paces)
 
 
 def _drafting(size: BenchSize) -> list[tuple[str, int, str]]:
@@ -170,19 +170,19 @@ def _drafting(size: BenchSize) -> list[tuple[str, int, str]]:
     return [*((GRAPHS, gamma, rate) for rate in (HIGH, "0.5") for gamma in size.gammas), (EAGER, 4, HIGH)]
 
 
-def _plain(engine: PairEngine, size: BenchSize, own: dict[str, RoundPace], way: str) -> RoundPace:
-    own[way] = pace(engine, AR, settings_of(size.tokens), PROMPT, size.warm_up)
-    return own[way]
+def _plain(engine: PairEngine, size: BenchSize, paces: dict[str, RoundPace], way: str) -> RoundPace:
+    paces[way] = pace(engine, AR, settings_of(size.tokens), PROMPT, size.warm_up)
+    return paces[way]
 
 
-def _floor(record: StageRecord, bench: BenchModels, size: BenchSize, own: dict[str, RoundPace]) -> dict[str, float]:
+def _floor(record: StageRecord, bench: BenchModels, size: BenchSize, paces: dict[str, RoundPace]) -> dict[str, float]:
     """Bytes that a token has to read, the time that they take at the speed of a copy, and the share that is reached."""
     traffic = Traffic.of(bench.model)
     if _COPY not in record.found or traffic is None:
         raise LeftOut("the bandwidth or the bytes are not known")
     a_token = traffic.a_token(len(PROMPT), [1] * size.tokens) or 0.0
     ms = 1e3 * a_token / record.found[_COPY]["bytes_per_s"]
-    shares = {"share" if way == GRAPHS else f"share_{way}": ms / pace.ms for way, pace in own.items()}
+    shares = {"share" if way == GRAPHS else f"share_{way}": ms / pace.ms for way, pace in paces.items()}
     return {"bytes": a_token, "ms": ms, **shares}
 
 
@@ -193,18 +193,18 @@ def _growth(engine: PairEngine, size: BenchSize) -> dict[str, Any]:
 
 
 def _drafted(
-    engine: PairEngine, method: str, size: BenchSize, gamma: int, rate: str, own: RoundPace | None
+    engine: PairEngine, method: str, size: BenchSize, gamma: int, rate: str, plain: RoundPace | None
 ) -> dict[str, float | None]:
     """Rounds with drafts of which each passes at this rate, beside plain decoding in the same way."""
     values = settings_of(size.drafted_tokens, gamma=str(gamma), accept_policy="synthetic", accept_rates=rate)
-    found = pace(engine, method, values, PROMPT, size.warm_up)
-    step_ms = found.draft_ms / found.drafts_a_round
-    c = None if own is None else step_ms / own.verify_ms
-    speedup = None if own is None else own.token_ms / found.token_ms
-    return {**asdict(found), "draft_step_ms": step_ms, "c": c, "speedup": speedup}
+    measured = pace(engine, method, values, PROMPT, size.warm_up)
+    step_ms = measured.draft_ms / measured.drafts_a_round
+    c = None if plain is None else step_ms / plain.verify_ms
+    speedup = None if plain is None else plain.token_ms / measured.token_ms
+    return {**asdict(measured), "draft_step_ms": step_ms, "c": c, "speedup": speedup}
 
 
-def _head(record: StageRecord, size: BenchSize, bench: BenchModels, own: dict[str, RoundPace]) -> None:
+def _head(record: StageRecord, size: BenchSize, bench: BenchModels, paces: dict[str, RoundPace]) -> None:
     """A head of one block that continues the target's states, with random weights as well."""
     heads: dict[str, Path] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -213,10 +213,10 @@ def _head(record: StageRecord, size: BenchSize, bench: BenchModels, own: dict[st
         for way in (GRAPHS, EAGER) if heads else ():
             name = names.drafted(bench.shape, HEAD, 4, HIGH, way)
             engine = bench.engine(way, heads)
-            record.measure(name, partial(_drafted, engine, "eagle", size, 4, HIGH, own.get(way)))
+            record.measure(name, partial(_drafted, engine, "eagle", size, 4, HIGH, paces.get(way)))
 
 
-def _fused(record: StageRecord, size: BenchSize, bench: BenchModels, own: dict[str, RoundPace]) -> None:
+def _fused(record: StageRecord, size: BenchSize, bench: BenchModels, paces: dict[str, RoundPace]) -> None:
     """Plain decoding and a model's drafts with steps that torch compiles."""
     made: list[BenchModels] = []
     if record.tiny:
@@ -225,9 +225,9 @@ def _fused(record: StageRecord, size: BenchSize, bench: BenchModels, own: dict[s
     record.measure(f"{bench.shape}: compiled steps", lambda: made.append(bench.fused()), _FUSING_S)
     for compiled in made:
         engine = compiled.engine(FUSED)
-        record.measure(names.plain(bench.shape, FUSED), partial(_plain, engine, size, own, FUSED))
+        record.measure(names.plain(bench.shape, FUSED), partial(_plain, engine, size, paces, FUSED))
         name = names.drafted(bench.shape, bench.drafter_name, 4, HIGH, FUSED)
-        record.measure(name, partial(_drafted, engine, "speculative", size, 4, HIGH, own.get(FUSED)))
+        record.measure(name, partial(_drafted, engine, "speculative", size, 4, HIGH, paces.get(FUSED)))
 
 
 def _let_go() -> None:
@@ -240,9 +240,14 @@ def _let_go() -> None:
 def _table(record: StageRecord) -> Table:
     """Predictions and goals beside what was measured."""
     table = Table("what", "measured", "predicted", "measured / predicted")
-    for one in record.extra["predictions"]:
-        if one["measurement"]:
-            table.add_row(one["what"], _shown(one["measured"]), f"{one['value']:g} {one['unit']}", _shown(one["ratio"]))
+    for prediction in record.extra["predictions"]:
+        if prediction["measurement"]:
+            table.add_row(
+                prediction["what"],
+                _shown(prediction["measured"]),
+                f"{prediction['value']:g} {prediction['unit']}",
+                _shown(prediction["ratio"]),
+            )
     for goal in record.extra["goals"]:
         verdict = {True: "reached", False: "MISSED", None: "-"}[goal["reached"]]
         table.add_row(goal["what"], _shown(goal["measured"]), f"goal {goal['bound']:g}", verdict)

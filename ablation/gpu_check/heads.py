@@ -25,7 +25,7 @@ def save_random_heads(
 
     sizes: fields of `HeadConfig`. layers: of the target. draft_ids: `[D]`, its draft vocabulary.
     """
-    unused, found = torch.zeros(1, sizes["hidden_size"]), dict[str, Path]()
+    unused, heads = torch.zeros(1, sizes["hidden_size"]), dict[str, Path]()
     for kind in kinds:
         task = HEADS[kind].load_task()
         config = HeadConfig(
@@ -36,5 +36,5 @@ def save_random_heads(
         module = task(config, Trunk(unused, unused, draft_ids, layers)).module
         weights = {name: deviation * torch.randn(weight.shape) for name, weight in module.state_dict().items()}
         save_head(folder / kind, config, weights, draft_ids)
-        found[kind] = folder / kind
-    return found
+        heads[kind] = folder / kind
+    return heads

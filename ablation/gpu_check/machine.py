@@ -62,10 +62,10 @@ def clocks(device: torch.device) -> dict[str, str] | None:
     index = str(device.index or 0)
     words = ["nvidia-smi", f"--id={index}", f"--query-gpu={','.join(_ASKED)}", "--format=csv,noheader"]
     try:
-        told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=_PATIENCE_S).stdout
+        output = subprocess.run(words, capture_output=True, text=True, check=True, timeout=_PATIENCE_S).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    return dict(zip(_ASKED, (value.strip() for value in told.splitlines()[0].split(",")), strict=False))
+    return dict(zip(_ASKED, (value.strip() for value in output.splitlines()[0].split(",")), strict=False))
 
 
 def missing() -> dict[str, str]:

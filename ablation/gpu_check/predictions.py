@@ -52,14 +52,14 @@ class Prediction:
     measurement: str = ""
     number: str = ""
 
-    def measured(self, found: Found) -> float | None:
+    def measured(self, results: Found) -> float | None:
         """The number that was measured, None where it was not."""
-        value = (found.get(self.measurement) or {}).get(self.number)
+        value = (results.get(self.measurement) or {}).get(self.number)
         return None if value is None else float(value)
 
-    def beside(self, found: Found) -> dict[str, Any]:
+    def beside(self, results: Found) -> dict[str, Any]:
         """The prediction with what was measured, and the ratio of the two."""
-        value = self.measured(found)
+        value = self.measured(results)
         return {**asdict(self), "measured": value, "ratio": None if value is None else value / self.value}
 
 
@@ -113,9 +113,9 @@ class Goal:
     measurement: str
     number: str
 
-    def beside(self, found: Found) -> dict[str, Any]:
+    def beside(self, results: Found) -> dict[str, Any]:
         """The goal with what was measured and whether it is reached; None where it was not measured."""
-        value = (found.get(self.measurement) or {}).get(self.number)
+        value = (results.get(self.measurement) or {}).get(self.number)
         reached = None if value is None else (value >= self.bound if self.least else value <= self.bound)
         return {"what": self.what, "bound": self.bound, "measured": value, "reached": reached}
 
@@ -131,5 +131,5 @@ GOALS: tuple[Goal, ...] = (
 
 def markdown() -> str:
     """The predictions as a table of a page that waits for its last column."""
-    rows = (f"| {one.what} | {one.value:g} {one.unit} | {NEVER} |" for one in PREDICTIONS)
+    rows = (f"| {prediction.what} | {prediction.value:g} {prediction.unit} | {NEVER} |" for prediction in PREDICTIONS)
     return "\n".join(["| what | predicted | measured |", "|---|---|---|", *rows])

@@ -26,16 +26,16 @@ _STOPPED = 130  # a plan that was asked to stop has reported what it has
 
 def real(record: StageRecord) -> Table:
     """The plans, as scripts/run_ablation.py runs them; `engines` has transformers beside our loop."""
-    given = save_tiny(record.folder / "tiny", _DRY_WINDOW) if record.tiny else {}
+    options = save_tiny(record.folder / "tiny", _DRY_WINDOW) if record.tiny else {}
     for plan in _DRY_PLANS if record.tiny else _PLANS:
-        record.measure(f"plan: {plan}", partial(_plan, record, plan, given), 0.0 if record.tiny else _LEAST_S)
+        record.measure(f"plan: {plan}", partial(_plan, record, plan, options), 0.0 if record.tiny else _LEAST_S)
     return _table(record)
 
 
-def _plan(record: StageRecord, plan: str, given: dict[str, str]) -> dict[str, Any]:
+def _plan(record: StageRecord, plan: str, options: dict[str, str]) -> dict[str, Any]:
     """Run it with a limit of time, and say what its rows come to."""
     out = record.folder / f"{plan}.csv"
-    words = [*_words(plan, given), "--device", str(record.device), "--out", str(out), "--overwrite"]
+    words = [*_words(plan, options), "--device", str(record.device), "--out", str(out), "--overwrite"]
     seconds = min(_PLAN_S, record.left_s)
     call(["scripts/run_ablation.py", *words], out.with_suffix(".txt"), seconds, allowed=(0, _STOPPED))
     if not out.is_file():
@@ -47,11 +47,11 @@ def _plan(record: StageRecord, plan: str, given: dict[str, str]) -> dict[str, An
     return {"rows": len(frame), "failed": int(frame["failed"].sum()), "verdicts": verdicts, "summary": rows}
 
 
-def _words(plan: str, given: dict[str, str]) -> list[str]:
+def _words(plan: str, options: dict[str, str]) -> list[str]:
     """A plan and its models."""
-    if not given:
+    if not options:
         return [plan, "--dtype", "bfloat16", "--limit", str(_PLANS[plan])]
-    models = [word for name, value in given.items() for word in (f"--{name}", value)]
+    models = [word for name, value in options.items() for word in (f"--{name}", value)]
     short = ["--length", str(_DRY_LENGTH), "--dtype", "float32", *models]
     if plan != _DRY_PLAN:
         return [plan, "--limit", "1", *short]
@@ -61,9 +61,9 @@ def _words(plan: str, given: dict[str, str]) -> list[str]:
 def _table(record: StageRecord) -> Table:
     """Speedups over AR; on another engine over its own."""
     table = Table("plan", "engine", "configuration", "speedup", "95 % interval", "prompts", "verdict")
-    for name, found in record.found.items():
-        for row in found["summary"]:
+    for name, result in record.found.items():
+        for row in result["summary"]:
             bounds = f"{row['speedup_low']:.2f} to {row['speedup_high']:.2f}"
-            told = f"{row['speedup']:.2f}", bounds, str(row["prompts"]), row["against_ar"]
-            table.add_row(name, row["processor"], row["configuration"], *told)
+            cells = f"{row['speedup']:.2f}", bounds, str(row["prompts"]), row["against_ar"]
+            table.add_row(name, row["processor"], row["configuration"], *cells)
     return table

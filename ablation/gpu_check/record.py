@@ -69,7 +69,7 @@ class StageRecord:
             return None
         typer.echo(f"{self._stage}: {name} ({self.left_s:.0f} s left)", err=True)
         try:
-            found = call()
+            result = call()
         except LeftOut as reason:
             self.leave_out(name, str(reason))
             return None
@@ -77,9 +77,9 @@ class StageRecord:
             traceback.print_exc()
             self.fail(name, f"{type(error).__name__}: {first_line(error)}")
             return None
-        self.found[name] = asdict(found) if is_dataclass(found) and not isinstance(found, type) else found
+        self.found[name] = asdict(result) if is_dataclass(result) and not isinstance(result, type) else result
         self.write()
-        return found
+        return result
 
     def run(self, stage: Callable[[], object]) -> None:
         """Run the stage itself; what nothing inside it caught is its failure, and not the end of the record."""
@@ -126,7 +126,7 @@ class StageRecord:
 def _known(value: Any) -> Any:
     """The value with null for numbers that are none."""
     if isinstance(value, dict):
-        return {str(name): _known(one) for name, one in value.items()}
+        return {str(name): _known(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_known(one) for one in value]
+        return [_known(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -41,9 +41,9 @@ def right(record: StageRecord) -> Table:
     """Tests, greedy outputs, waits and launches; then distributions, while there is time."""
     record.measure("tests", partial(_tests, record))
     pairs: dict[str, Pair] = {}
-    given = _models(record)
+    models = _models(record)
     for way in (ON, OFF):
-        record.measure(f"models, graphs {way}", partial(_load, record, {**given, "graphs": way}, pairs))
+        record.measure(f"models, graphs {way}", partial(_load, record, {**models, "graphs": way}, pairs))
     if len(pairs) == 2:
         record.measure("AR, graphs on against off", partial(_same_text, pairs))
     for way, pair in pairs.items():
@@ -78,10 +78,10 @@ def _models(record: StageRecord) -> dict[str, str]:
     return {}
 
 
-def _load(record: StageRecord, given: dict[str, Any], pairs: dict[str, Pair]) -> dict[str, Any]:
+def _load(record: StageRecord, models: dict[str, Any], pairs: dict[str, Pair]) -> dict[str, Any]:
     """Put the pair among the pairs, in float32."""
-    pair = load_pair(LoadOptions(**given, device=str(record.device), dtype="float32"))
-    pairs[given["graphs"]] = pair
+    pair = load_pair(LoadOptions(**models, device=str(record.device), dtype="float32"))
+    pairs[models["graphs"]] = pair
     drafter = None if pair.drafter_info is None else asdict(pair.drafter_info)
     return {"target": asdict(pair.target_info), "drafter": drafter, "notes": pair.notes}
 
@@ -96,10 +96,10 @@ def _same_text(pairs: dict[str, Pair]) -> dict[str, Any]:
         for event in engine.stream(AR, values, prompt):
             account.add(event)
         texts[way] = account.output_ids
-    found = judge(partial(engines[OFF].reference, prompt), texts[OFF], texts[ON])
-    if found.verdict == "BUG":
-        raise WrongOutput(str(asdict(found)))
-    return asdict(found)
+    divergence = judge(partial(engines[OFF].reference, prompt), texts[OFF], texts[ON])
+    if divergence.verdict == "BUG":
+        raise WrongOutput(str(asdict(divergence)))
+    return asdict(divergence)
 
 
 def _check(record: StageRecord, what: str, pair: Pair, draws: int, names: Sequence[str] | None = None) -> None:
@@ -113,17 +113,17 @@ def _check(record: StageRecord, what: str, pair: Pair, draws: int, names: Sequen
 
 def _verdict(checks: Selftest, name: str) -> dict[str, Any]:
     report = checks.report(name)
-    found = {check.name: {"verdict": check.verdict, **check.numbers} for check in report.checks}
+    verdicts = {check.name: {"verdict": check.verdict, **check.numbers} for check in report.checks}
     if report.verdict == "FAIL":
-        raise WrongOutput(str(found))
-    return {"verdict": report.verdict, **found}
+        raise WrongOutput(str(verdicts))
+    return {"verdict": report.verdict, **verdicts}
 
 
 def _watch(record: StageRecord, way: str, pair: Pair) -> None:
     """Waits of every method, launches of plain and of speculative decoding."""
     engine, prompt = PairEngine(pair), pair.encode([_TEXT], chat=True)
-    for title, method, given in _watched(pair):
-        values = settings_of(_LENGTH, **given)
+    for title, method, settings in _watched(pair):
+        values = settings_of(_LENGTH, **settings)
         record.measure(f"waits, graphs {way}: {title}", partial(waits, engine, method, values, prompt))
     values = settings_of(_LENGTH)
     for method in (AR, *(["speculative"] if pair.has(MODEL) else [])):
@@ -147,7 +147,7 @@ def _table(record: StageRecord) -> Table:
         if name != "references":
             waited = [record.found.get(f"waits, graphs {way}: {name}") for way in (ON, OFF)]
             cells = [_cell(record, f"{title}: {name}") for title in titles]
-            table.add_row(name, *cells, *("-" if one is None else f"{one['a_round']:g}" for one in waited))
+            table.add_row(name, *cells, *("-" if wait is None else f"{wait['a_round']:g}" for wait in waited))
     return table
 
 

@@ -93,11 +93,11 @@ def _turns(sides: Mapping[str, Side], turns: int) -> dict[str, Any]:
             began = time.perf_counter()
             texts[name] = sides[name]()
             ms[name].append(1e3 * (time.perf_counter() - began) / len(texts[name]))
-    found: dict[str, Any] = {f"{name}_ms": median(each) for name, each in ms.items()}
+    times: dict[str, Any] = {f"{name}_ms": median(each) for name, each in ms.items()}
     for name in sides.keys() - {OURS}:
         ratios = [theirs / ours for theirs, ours in zip(ms[name], ms[OURS], strict=True)]
-        found[f"{name}_ratio"], low, high = bootstrap_median(ratios)
-        found[f"{name}_interval"] = [low, high]
+        times[f"{name}_ratio"], low, high = bootstrap_median(ratios)
+        times[f"{name}_interval"] = [low, high]
         same = takewhile(lambda pair: pair[0] == pair[1], zip(texts[name], texts[OURS], strict=True))
-        found[f"{name}_agreed"] = sum(1 for _ in same)
-    return found
+        times[f"{name}_agreed"] = sum(1 for _ in same)
+    return times

@@ -46,25 +46,25 @@ class RoundPace:
     @classmethod
     def of(cls, rounds: list[tuple[float, Round]]) -> "RoundPace":
         """rounds: when each of them was over, seconds; the first is where measuring begins."""
-        made = [one for _, one in rounds[1:]]
+        made = [round for _, round in rounds[1:]]
         gaps = [1e3 * (after - before) for (before, _), (after, _) in pairwise(rounds)]
-        tokens = sum(len(one.emitted) for one in made)
+        tokens = sum(len(round.emitted) for round in made)
         return cls(
             ms=median(gaps),
-            draft_ms=1e3 * median(one.draft_s for one in made),
-            verify_ms=1e3 * median(one.verify_s for one in made),
-            other_ms=1e3 * median(one.other_s for one in made),
+            draft_ms=1e3 * median(round.draft_s for round in made),
+            verify_ms=1e3 * median(round.verify_s for round in made),
+            other_ms=1e3 * median(round.other_s for round in made),
             token_ms=median(gaps) * len(made) / tokens,
             tokens_a_round=tokens / len(made),
-            drafts_a_round=mean(len(one.drafts) for one in made),
+            drafts_a_round=mean(len(round.drafts) for round in made),
             rounds=len(made),
         )
 
 
-def settings_of(length: int, **given: str) -> Settings:
+def settings_of(length: int, **assignments: str) -> Settings:
     """Greedy decoding of so many tokens, what drafts in the target's number format, and these values."""
     settings = Settings()
-    settings.assign_all({"length": str(length), "draft_weights": "full", **given}.items())
+    settings.assign_all({"length": str(length), "draft_weights": "full", **assignments}.items())
     return settings
 
 
@@ -72,7 +72,7 @@ def pace(
     engine: PairEngine, method: str, values: Mapping[str, Any], prompt: list[int], warm_up: int = WARM_UP
 ) -> RoundPace:
     """How fast a method's rounds are. Raises `ValueError` where the answer has too few of them."""
-    seen = [(time.perf_counter(), one) for one in _rounds(engine, method, values, prompt)]
+    seen = [(time.perf_counter(), round) for round in _rounds(engine, method, values, prompt)]
     if len(seen) < warm_up + 2:
         raise ValueError(f"{len(seen)} rounds of {method}; expected more than the {warm_up} of the warm-up")
     return RoundPace.of(seen[warm_up - 1 :])
@@ -86,13 +86,13 @@ def waits(engine: PairEngine, method: str, values: Mapping[str, Any], prompt: li
     rounds = _rounds(engine, method, values, prompt)
     for _ in range(WARM_UP):
         next(rounds)
-    with _told_of_waits() as told:
+    with _told_of_waits() as warnings_seen:
         for _ in range(_WATCHED):
-            before = len(told)
+            before = len(warnings_seen)
             next(rounds)
-            seen += (new := [one for one in told[before:] if _WAITS in str(one.message)])
+            seen += (new := [warning for warning in warnings_seen[before:] if _WAITS in str(warning.message)])
             counts.append(len(new))
-    places = Counter(_place(one) for one in seen)
+    places = Counter(_place(warning) for warning in seen)
     return {"a_round": median(counts), "most": max(counts), "places": _shares(places, _WATCHED)}
 
 
@@ -135,11 +135,11 @@ def _on_cuda(engine: PairEngine) -> bool:
 @contextmanager
 def _told_of_waits() -> Iterator[list[warnings.WarningMessage]]:
     """What torch warns of while it says where the host waits for the device."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warnings_seen:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
-            yield told
+            yield warnings_seen
         finally:
             torch.cuda.set_sync_debug_mode("default")
 

@@ -35,8 +35,8 @@ class _Enough(Exception):
 
 def train(record: StageRecord) -> Table:
     """Data first, so that its rate is known whatever becomes of the rest; then one drafter after the other."""
-    given = save_tiny(record.folder / "tiny", _DRY_WINDOW) if record.tiny else {}
-    target = {"target": given["target"], "dtype": "float32"} if given else {}
+    options = save_tiny(record.folder / "tiny", _DRY_WINDOW) if record.tiny else {}
+    target = {"target": options["target"], "dtype": "float32"} if options else {}
     record.measure("data", partial(_write, record, target))
     for method in METHODS:
         record.measure(f"train: {method}", partial(_train, record, target, method), 0.0 if record.tiny else 60.0)
@@ -68,8 +68,8 @@ def _train(record: StageRecord, target: dict[str, str], method: str) -> dict[str
         raise LeftOut("there is no data to learn from")
     folder = record.folder / method
     sizes = _DRY_SIZES if record.tiny else _SIZES
-    given = [word for name, value in target.items() for word in (f"--{name}", value)]
-    asked = ["--method", method, "--tokens", str(max(1000, int(tokens))), "--seed", str(_SEED), *sizes, *given]
+    options = [word for name, value in target.items() for word in (f"--{name}", value)]
+    asked = ["--method", method, "--tokens", str(max(1000, int(tokens))), "--seed", str(_SEED), *sizes, *options]
     seconds = record.left_s if method == METHODS[-1] else min(_LEARNING_S, record.left_s)
     words = ["scripts/train_drafter.py", *asked, "--device", str(record.device), "--out", str(folder)]
     call(words, record.folder / f"{method}.txt", seconds, allowed=(0, _STOPPED))
@@ -95,6 +95,6 @@ def _table(record: StageRecord) -> Table:
     if data := record.found.get("data"):
         table.add_row("data", f"{data['tokens']:,.0f} tokens, {data['tokens_per_s']:,.0f} a second")
     for method in METHODS:
-        if found := record.found.get(f"train: {method}"):
-            table.add_row(method, found.get(_TOLD[0]) or f"stopped behind {found['steps']} steps")
+        if result := record.found.get(f"train: {method}"):
+            table.add_row(method, result.get(_TOLD[0]) or f"stopped behind {result['steps']} steps")
     return table

@@ -83,25 +83,27 @@ def _read(item: str) -> Configuration:
     """A method and its values in the order of the method's parameters."""
     name, _, rest = item.partition(" ")
     method = METHODS[name]
-    own = {parameter.name: parameter for parameter in method.parameters}
-    given: dict[str, Any] = {}
-    for key, text in _assignments(method.name, rest.strip(), list(own)):
-        if key not in own:
+    parameters = {parameter.name: parameter for parameter in method.parameters}
+    values: dict[str, Any] = {}
+    for key, text in _assignments(method.name, rest.strip(), list(parameters)):
+        if key not in parameters:
             kind = f"parameter of {name}"
-            raise UserError(foreign(key, name)) if key in PARAMETERS else UnknownName(kind, key, own, lister(name))
-        if key in given:
+            raise (
+                UserError(foreign(key, name)) if key in PARAMETERS else UnknownName(kind, key, parameters, lister(name))
+            )
+        if key in values:
             raise UserError(f"{quoted(item)}: {key} is given twice; expected one value")
-        given[key] = own[key].parse(text.strip("\"'"))
-    return Configuration(method.name, tuple((key, given[key]) for key in own if key in given))
+        values[key] = parameters[key].parse(text.strip("\"'"))
+    return Configuration(method.name, tuple((key, values[key]) for key in parameters if key in values))
 
 
-def _assignments(method: str, text: str, own: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _assignments(method: str, text: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The pairs of `a=1 b=two words c="x=y"`."""
     place = 0
     while place < len(text):
-        found = _VALUE.match(text, place)
-        if found is None:
-            allowed = f"NAME=VALUE with {one_of(own, lister(method))}" if own else "no value"
+        match = _VALUE.match(text, place)
+        if match is None:
+            allowed = f"NAME=VALUE with {one_of(names, lister(method))}" if names else "no value"
             raise UserError(f"{method}: {quoted(text[place:])} given; expected {allowed}")
-        yield found[1], found[2]
-        place = found.end() + len(text[found.end() :]) - len(text[found.end() :].lstrip())
+        yield match[1], match[2]
+        place = match.end() + len(text[match.end() :]) - len(text[match.end() :].lstrip())

@@ -18,20 +18,20 @@ _METHOD = Parameter("methods", None, "", one_of(METHODS), lambda text: METHODS[t
 _FIELDS = tuple(field.name for field in fields(EngineSpec) if field.name != "urls")
 
 
-def read_engines(given: Any, faults: Faults) -> tuple[EngineSpec, ...]:
+def read_engines(content: Any, faults: Faults) -> tuple[EngineSpec, ...]:
     """The engines of a file, without those that are wrong."""
-    if not isinstance(given, list) or not all(isinstance(entries, dict) for entries in given):
+    if not isinstance(content, list) or not all(isinstance(entries, dict) for entries in content):
         faults.add("engines: expected an [[engines]] table for each engine", "engines")
         return ()
-    found: list[EngineSpec] = []
-    for place, entries in enumerate(given, start=1):
+    specs: list[EngineSpec] = []
+    for place, entries in enumerate(content, start=1):
         section = PlanSection(entries, faults, "engines", place)
         spec = _read(section)
-        if spec is not None and spec.name in (OURS, *(other.name for other in found)):
+        if spec is not None and spec.name in (OURS, *(other.name for other in specs)):
             section.fault(f"name: {spec.name!r} is taken; expected each engine by another name", "name")
         elif spec is not None:
-            found.append(spec)
-    return tuple(found)
+            specs.append(spec)
+    return tuple(specs)
 
 
 def _read(section: PlanSection) -> EngineSpec | None:
@@ -110,13 +110,13 @@ def sides(
     specs: Sequence[EngineSpec], configurations: Sequence[Configuration], values: Mapping[str, Any]
 ) -> tuple[EngineSide, ...]:
     """What each engine plays of a plan. Raises `UserError` for what one lacks, by its name, before anything starts."""
-    found = []
+    plans = []
     for spec in specs:
         named = spec.played or tuple(METHODS)
         if AR not in named:
             raise UserError(f"engine {spec.name}: methods without {AR}; expected it, which the others are against")
-        chosen = tuple(one for one in configurations if one.method in named)
+        chosen = tuple(configuration for configuration in configurations if configuration.method in named)
         for configuration in chosen:
             spec.refuse(configuration.method, {**values, **dict(configuration.parameters)})
-        found.append(EngineSide(spec, chosen))
-    return tuple(found)
+        plans.append(EngineSide(spec, chosen))
+    return tuple(plans)

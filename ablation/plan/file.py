@@ -80,20 +80,20 @@ def read_experiment(name_or_path: str, overrides: Overrides | None = None, base:
     return _override(contents, overrides)
 
 
-def _find_plan(given: str) -> Path:
-    if Path(given).suffix.lower() == ".toml":
-        return checked_path(given, "plan")
-    if given not in plan_names():
-        raise unknown("plan", given, plan_names(), ".toml")
-    return PLANS / f"{given}.toml"
+def _find_plan(name: str) -> Path:
+    if Path(name).suffix.lower() == ".toml":
+        return checked_path(name, "plan")
+    if name not in plan_names():
+        raise unknown("plan", name, plan_names(), ".toml")
+    return PLANS / f"{name}.toml"
 
 
 def _override(contents: PlanContents, overrides: Overrides) -> Experiment:
     """What the command line says goes before what the file says. Raises `UserError`."""
     values = dict(contents.values)
-    tables, given = _choose_tables(contents.tables, overrides)
-    values.update(given)
-    changed = given or tables != contents.tables
+    tables, options = _choose_tables(contents.tables, overrides)
+    values.update(options)
+    changed = options or tables != contents.tables
     configurations = multiply(tables, values) if changed else contents.configurations
     values["length"] = _given(LENGTH, overrides.length, values["length"])
     pair = {**contents.pair, **{name: pair_value(name)(value) for name, value in overrides.pair.items()}}
@@ -133,17 +133,17 @@ def read_loads(
 
     Raises `UserError`.
     """
-    found = {
+    loads = {
         "batches": file.batches if batch is None and file else _between_commas(BATCH, batch),
         "rates": file.rates if rate is None and file else _between_commas(RATE, rate),
         "slo": file.slo if slo is None and file else None if slo is None else Slo.parse(slo),
     }
     for name in ("rates", "slo"):
-        if found[name] and not found["batches"]:
+        if loads[name] and not loads["batches"]:
             raise UserError(
                 f"{name.removesuffix('s')} given; expected batch beside it, how many are answered at a time"
             )
-    return found
+    return loads
 
 
 def _between_commas(parameter: Parameter, text: str | None) -> tuple[Any, ...]:
@@ -202,9 +202,9 @@ def _choose_prompts(contents: PlanContents, overrides: Overrides) -> tuple[Promp
 
 def _asked(overrides: Overrides) -> list[str]:
     """The options that name prompts in place of the file's."""
-    given = {
+    options = {
         "--prompt": overrides.prompt is not None,
         "--prompts": bool(overrides.prompts),
         "--prompts-dir": overrides.prompts_dir is not None,
     }
-    return [option for option, there in given.items() if there]
+    return [option for option, there in options.items() if there]

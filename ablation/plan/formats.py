@@ -12,8 +12,8 @@ NAME = "target_weights"
 
 def read_formats(value: Any) -> str:
     """One format, a list of them, or names between commas, as those names between commas. Raises `UserError`."""
-    given = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
-    return ",".join(many(LOAD[NAME])(given))
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    return ",".join(many(LOAD[NAME])(names))
 
 
 def compared(pair: Values) -> tuple[str, ...]:

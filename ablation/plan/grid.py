@@ -199,7 +199,7 @@ class Plan:
     @property
     def own_generations(self) -> int:
         """The same without those of the other engines."""
-        turns = sum(len(prompt.turns) for one in self.passes() for _, prompt in self.played(one))
+        turns = sum(len(prompt.turns) for each_pass in self.passes() for _, prompt in self.played(each_pass))
         return turns * len(self.configurations) * max(1, len(self.formats)) * max(1, len(self.loads))
 
     def order(self, shift: int) -> tuple[Configuration, ...]:
@@ -219,26 +219,28 @@ class Plan:
                 for processor in self.processors:
                     yield PlanPass(repeat, seed, processor)
 
-    def unit(self, one: "PlanPass", prompt: Prompt) -> WorkUnit:
+    def unit(self, each_pass: "PlanPass", prompt: Prompt) -> WorkUnit:
         """A prompt of a pass as what is dealt out."""
-        return WorkUnit(one.repeat, one.seed, PARAMETERS["processor"].show(one.processor), str(prompt.id))
+        return WorkUnit(
+            each_pass.repeat, each_pass.seed, PARAMETERS["processor"].show(each_pass.processor), str(prompt.id)
+        )
 
-    def played(self, one: "PlanPass") -> Iterator[tuple[int, Prompt]]:
+    def played(self, each_pass: "PlanPass") -> Iterator[tuple[int, Prompt]]:
         """The prompts that are played here in a pass, each with its place among all."""
         for place, prompt in enumerate(self.prompts):
-            if self.part is None or self.unit(one, prompt) in self.part.units:
+            if self.part is None or self.unit(each_pass, prompt) in self.part.units:
                 yield place, prompt
 
-    def places(self, one: "PlanPass", formats: Sequence[str]) -> Iterator[PlannedGeneration]:
+    def places(self, each_pass: "PlanPass", formats: Sequence[str]) -> Iterator[PlannedGeneration]:
         """All generations of a pass. formats: what the target's weights are in, one or more."""
-        for _, prompt in self.played(one):
+        for _, prompt in self.played(each_pass):
             for turn in range(1, len(prompt.turns) + 1):
                 for configuration, weights, load in product(self.configurations, formats, self.loads or (None,)):
-                    yield self.place(one, prompt, turn, configuration, weights, load)
+                    yield self.place(each_pass, prompt, turn, configuration, weights, load)
 
     def place(
         self,
-        one: "PlanPass",
+        each_pass: "PlanPass",
         prompt: Prompt,
         turn: int,
         configuration: Configuration,
@@ -250,9 +252,9 @@ class Plan:
             prompt=prompt,
             turn=turn,
             configuration=configuration,
-            processor=one.processor,
-            seed=one.seed,
-            repeat=one.repeat,
+            processor=each_pass.processor,
+            seed=each_pass.seed,
+            repeat=each_pass.repeat,
             target_weights=weights,
             load=load,
             engine=self.engine,

@@ -32,7 +32,7 @@ class PlanLines:
         """
         inside = [(table, place, key), ("", 1, f"{table}.{key}"), (table, place, ""), ("", 1, table)]
         tries = inside if table else [("", 1, key), (key, 1, "")]
-        return next((self._lines[one] for one in tries if one in self._lines), None)
+        return next((self._lines[number] for number in tries if number in self._lines), None)
 
 
 def _bare(key: str) -> str:

@@ -29,12 +29,12 @@ class MethodTable:
     place: int = 0
 
 
-def read_tables(given: Any, faults: Faults) -> tuple[MethodTable, ...]:
+def read_tables(content: Any, faults: Faults) -> tuple[MethodTable, ...]:
     """The `[[methods]]` tables of a file, without those that are wrong."""
-    if not isinstance(given, list) or not all(isinstance(entries, dict) for entries in given):
+    if not isinstance(content, list) or not all(isinstance(entries, dict) for entries in content):
         faults.add("methods: expected a [[methods]] table for each method", "methods")
         return ()
-    sections = [PlanSection(entries, faults, "methods", place) for place, entries in enumerate(given, start=1)]
+    sections = [PlanSection(entries, faults, "methods", place) for place, entries in enumerate(content, start=1)]
     return tuple(table for section in sections if (table := _read_table(section)) is not None)
 
 
@@ -44,12 +44,12 @@ def _read_table(section: PlanSection) -> MethodTable | None:
         if "method" not in section.entries:
             section.fault(f"method is missing; expected {_METHOD.usage}", "")
         return None
-    own = {parameter.name: parameter for parameter in METHODS[method].parameters}
-    strangers = [key for key in section.entries if key in PARAMETERS and key not in own]
+    parameters = {parameter.name: parameter for parameter in METHODS[method].parameters}
+    strangers = [key for key in section.entries if key in PARAMETERS and key not in parameters]
     for key in strangers:
         section.fault(foreign(key, method), key)
-    section.allow(("method", *own, *strangers), shown=("method", *own), listed=lister(method))
-    values = {key: section.read(key, many(own[key]), ()) for key in section.entries if key in own}
+    section.allow(("method", *parameters, *strangers), shown=("method", *parameters), listed=lister(method))
+    values = {key: section.read(key, many(parameters[key]), ()) for key in section.entries if key in parameters}
     return MethodTable(method, values, section.place) if all(values.values()) else None
 
 
@@ -60,10 +60,10 @@ def lister(method: str) -> str:
 
 def foreign(name: str, method: str) -> str:
     """Why a setting cannot stand in a method's table."""
-    own = one_of((parameter.name for parameter in METHODS[method].parameters), lister(method))
+    expected = one_of((parameter.name for parameter in METHODS[method].parameters), lister(method))
     whose = owners(name)
     belongs = f"it belongs to {', '.join(whose)}" if whose else "it holds for every method"
-    return f"{name} is not a parameter of {method}, {belongs}; expected {own}"
+    return f"{name} is not a parameter of {method}, {belongs}; expected {expected}"
 
 
 def unread(name: str, method: str) -> str:
@@ -101,7 +101,7 @@ def check_tables(tables: Sequence[MethodTable], values: Mapping[str, Any], fault
 
     `values` holds every setting.
     """
-    found: dict[_Resolved, tuple[Configuration, int]] = {}
+    places: dict[_Resolved, tuple[Configuration, int]] = {}
     try:
         _refuse_many(tables)
     except UserError as error:
@@ -116,23 +116,23 @@ def check_tables(tables: Sequence[MethodTable], values: Mapping[str, Any], fault
                 check_values(configuration, values)
             except UserError as error:
                 faults.add(str(error), "", "methods", table.place)
-            if resolved in found:
-                line = faults.lines.line("", "methods", found[resolved][1])
+            if resolved in places:
+                line = faults.lines.line("", "methods", places[resolved][1])
                 message = f"{configuration.name} is already in the table of line {line}; expected each one once"
                 faults.add(message, "", "methods", table.place)
-            found.setdefault(resolved, (configuration, table.place))
-    return tuple(configuration for configuration, _ in found.values())
+            places.setdefault(resolved, (configuration, table.place))
+    return tuple(configuration for configuration, _ in places.values())
 
 
 def multiply(tables: Sequence[MethodTable], values: Mapping[str, Any]) -> tuple[Configuration, ...]:
     """Each table multiplied out, each configuration once. Raises `UserError` for values that do not go together."""
     _refuse_many(tables)
-    found: dict[_Resolved, Configuration] = {}
+    configurations: dict[_Resolved, Configuration] = {}
     for table in tables:
         for configuration, resolved in _expand(table, values):
             check_values(configuration, values)
-            found.setdefault(resolved, configuration)
-    return tuple(found.values())
+            configurations.setdefault(resolved, configuration)
+    return tuple(configurations.values())
 
 
 def _refuse_many(tables: Sequence[MethodTable]) -> None:

@@ -90,10 +90,10 @@ def many(parameter: Parameter) -> Callable[[Any], tuple[Any, ...]]:
     """Reads a single value or a list of them, each once."""
 
     def parse(value: Any) -> tuple[Any, ...]:
-        given = value if isinstance(value, list) else [value]
-        if not given:
+        items = value if isinstance(value, list) else [value]
+        if not items:
             raise UserError(f"{parameter.name}: an empty list given; expected one value or more")
-        values = tuple(one(parameter)(entry) for entry in given)
+        values = tuple(one(parameter)(entry) for entry in items)
         twice = [text for text, count in Counter(map(parameter.show, values)).items() if count > 1]
         if twice:
             raise UserError(f"{parameter.name}: {twice[0]} is given twice; expected each value once")
@@ -102,7 +102,7 @@ def many(parameter: Parameter) -> Callable[[Any], tuple[Any, ...]]:
     return parse
 
 
-def unknown(kind: str, given: str, allowed: Sequence[str], file: str) -> UserError:
+def unknown(kind: str, name: str, allowed: Sequence[str], file: str) -> UserError:
     """The error for a name that is none of the built-in ones and no file either."""
-    said = str(UnknownName(kind, given, allowed))
+    said = str(UnknownName(kind, name, allowed))
     return UserError(f"{said}{'' if said.endswith('?') else '.'} A {file} file also works")

@@ -46,7 +46,7 @@ def jobs(plan: Plan) -> list[tuple[WorkUnit, ...]]:
 
     They do in batches, and where a method remembers earlier prompts.
     """
-    units = [plan.unit(one, prompt) for one in plan.passes() for _, prompt in plan.played(one)]
+    units = [plan.unit(each_pass, prompt) for each_pass in plan.passes() for _, prompt in plan.played(each_pass)]
     meet = bool(plan.batches) or any(
         METHODS[configuration.method].remembers({**plan.values, **dict(configuration.parameters)})
         for configuration in plan.configurations
@@ -80,7 +80,7 @@ def weighed(plan: Plan) -> list[tuple[float, tuple[WorkUnit, ...]]]:
     """The jobs with the tokens that each has to write, the largest first; those of a size in an order of digests."""
     cost = {str(prompt.id): _cost(plan, prompt) for prompt in plan.prompts}
     lots = [(sum(cost[unit.id] for unit in lot), lot) for lot in jobs(plan)]
-    return sorted(lots, key=lambda one: (-one[0], _digest(one[1])))
+    return sorted(lots, key=lambda lot: (-lot[0], _digest(lot[1])))
 
 
 def _cost(plan: Plan, prompt: Prompt) -> float:

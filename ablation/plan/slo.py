@@ -20,20 +20,20 @@ class Slo(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """From `ttft:500,tpot:50`. Raises `UserError`."""
-        found: dict[str, float] = {}
+        limits: dict[str, float] = {}
         for part in text.split(","):
             name, colon, number = (piece.strip() for piece in part.partition(":"))
             value = read_number(number)
-            if name not in ("ttft", "tpot") or not colon or value is None or not value > 0.0 or name in found:
+            if name not in ("ttft", "tpot") or not colon or value is None or not value > 0.0 or name in limits:
                 raise wrong_value("slo", text, _USAGE)
-            found[name] = value
-        return cls(found.get("ttft"), found.get("tpot"))
+            limits[name] = value
+        return cls(limits.get("ttft"), limits.get("tpot"))
 
     @property
     def text(self) -> str:
         """As `parse` reads it."""
-        given = {"ttft": self.ttft_ms, "tpot": self.tpot_ms}
-        return ",".join(f"{name}:{value:g}" for name, value in given.items() if value is not None)
+        limits = {"ttft": self.ttft_ms, "tpot": self.tpot_ms}
+        return ",".join(f"{name}:{value:g}" for name, value in limits.items() if value is not None)
 
     def met(self, ttft_ms: float | None, tpot_ms: float | None) -> bool:
         """Whether a text was fast enough; one without a second token has no tpot to miss."""

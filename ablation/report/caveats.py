@@ -185,6 +185,6 @@ def _origin(manifest: Mapping[str, Any] | None) -> Iterator[str]:
     if any(entry.get("uncommitted_changes") for entry in entries):
         yield "The code had uncommitted changes: its commit alone does not reproduce the results."
     for key, word in (("commit", "commits"), ("code", "versions of the code")):
-        found = {str(entry[key]) for entry in entries if entry.get(key)}
-        if len(found) > 1:
-            yield f"The rows come from {len(found)} {word}: {', '.join(sorted(name[:12] for name in found))}."
+        values = {str(entry[key]) for entry in entries if entry.get(key)}
+        if len(values) > 1:
+            yield f"The rows come from {len(values)} {word}: {', '.join(sorted(name[:12] for name in values))}."

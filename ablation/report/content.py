@@ -100,10 +100,10 @@ def _tables(task: str, rows: pd.DataFrame, bound: BoundRows) -> tuple[Table, Tab
     """Speed, drafts and output, and time of one task, bounds last; why a row is slow is told once, for all tasks."""
     named = f"{task} tasks" if task == ALL else task
     notes = verdict_notes(rows) if task != ALL else chain(verdict_notes(rows), slow_notes(rows), gamma_notes(rows))
-    told = (*notes, *(bound.notes if task == ALL else ()))
+    notes_shown = (*notes, *(bound.notes if task == ALL else ()))
     both = pd.concat([rows, bound.rows], ignore_index=True) if len(bound.rows) else rows
     return (
-        speed_table(f"Speed, {named}", both, told),
+        speed_table(f"Speed, {named}", both, notes_shown),
         draft_table(f"Drafts and output, {named}", both),
         ledger_table(f"Where the time of a token went, {named}", rows),
     )
@@ -114,8 +114,8 @@ def facts(frame: pd.DataFrame, name: str) -> str:
     counts = {word: frame[column].nunique() for word, column in _COUNTED.items()}
     if (formats := frame["target_weights"].nunique()) > 1:
         counts["format"] = formats
-    told = ", ".join(f"{count} {word}{'s' if count != 1 else ''}" for word, count in counts.items())
-    return f"{name}: {len(frame)} runs, {told}."
+    amounts = ", ".join(f"{count} {word}{'s' if count != 1 else ''}" for word, count in counts.items())
+    return f"{name}: {len(frame)} runs, {amounts}."
 
 
 def manifest_text(manifest: Mapping[str, Any] | None) -> str | None:

@@ -26,57 +26,58 @@ def write_acceptance(results: Path, folder: Path) -> Path:
     Raises `UserError` for a results file that cannot be read or in which nothing drafted, and a folder that cannot be
     written.
     """
-    found = list(acceptances(load_results(results)))
-    if not found:
+    acceptances_found = list(acceptances(load_results(results)))
+    if not acceptances_found:
         raise UserError(f"{str(results)!r}: no generation drafted anything; expected results of a method that drafts")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        acceptance_table(found).to_csv(folder / "acceptance.csv", index=False)
-        for one in found:
-            place = folder / one.stem
+        acceptance_table(acceptances_found).to_csv(folder / "acceptance.csv", index=False)
+        for acceptance in acceptances_found:
+            place = folder / acceptance.stem
             place.mkdir(exist_ok=True)
             with (place / "vllm.jsonl").open("w", encoding="utf-8") as file:
-                for request in one.requests:
-                    print(json.dumps(vllm_line(one, request), ensure_ascii=False), file=file)
-            _write(place / "acceptance_rate.json", [specdec_bench(one)])
-            _write(place / "speculation_profile.json", speculation_profile(one))
+                for request in acceptance.requests:
+                    print(json.dumps(vllm_line(acceptance, request), ensure_ascii=False), file=file)
+            _write(place / "acceptance_rate.json", [specdec_bench(acceptance)])
+            _write(place / "speculation_profile.json", speculation_profile(acceptance))
     except OSError as error:
         raise UserError(f"folder {str(folder)!r} cannot be written: {error.strerror or error}") from None
     return folder
 
 
-def acceptance_table(found: list[RequestAcceptance]) -> pd.DataFrame:
+def acceptance_table(acceptances: list[RequestAcceptance]) -> pd.DataFrame:
     """A row a configuration; what is by position is numbers between spaces, from position 1 on."""
-    return pd.DataFrame(map(_row, found))
+    return pd.DataFrame(map(_row, acceptances))
 
 
-def _row(one: RequestAcceptance) -> dict[str, Any]:
-    accepted, tested, rounds = one.accepted, one.tested, one.rounds
-    mean = sum(length * count for length, count in one.lengths.items()) / rounds
-    bonus = sum(sum(request.accepted) for request in one.requests)
+def _row(acceptance: RequestAcceptance) -> dict[str, Any]:
+    accepted, tested, rounds = acceptance.accepted, acceptance.tested, acceptance.rounds
+    mean = sum(length * count for length, count in acceptance.lengths.items()) / rounds
+    bonus = sum(sum(request.accepted) for request in acceptance.requests)
     return {
-        "processor": one.said("processor"),
-        "configuration": one.said("configuration"),
-        "requests": len(one.requests),
+        "processor": acceptance.said("processor"),
+        "configuration": acceptance.said("configuration"),
+        "requests": len(acceptance.requests),
         "rounds": rounds,
-        "rounds_that_drafted": sum(request.steps for request in one.requests),
+        "rounds_that_drafted": sum(request.steps for request in acceptance.requests),
         "conditional": _cell(yes / of for yes, of in zip(accepted, tested, strict=True)),
         "joint": _cell(yes / rounds for yes in accepted),
         "tokens_by_round": mean,
         "accepted_by_round": bonus / rounds,
-        "tokens_by_request": one.by_request,
-        "accepted_by_request": sum(sum(r.accepted) / len(r.emitted) for r in one.requests) / len(one.requests),
+        "tokens_by_request": acceptance.by_request,
+        "accepted_by_request": sum(sum(r.accepted) / len(r.emitted) for r in acceptance.requests)
+        / len(acceptance.requests),
     }
 
 
-def vllm_line(one: RequestAcceptance, request: RequestLine) -> dict[str, Any]:
+def vllm_line(acceptance: RequestAcceptance, request: RequestLine) -> dict[str, Any]:
     """A request with vLLM's `metrics.speculative_decoding`, null where no round drafted (acceptance_metrics.md)."""
     about = {name: getattr(request, name) for name in ("id", "turn", "seed", "repeat")}
-    about["configuration"] = one.said("configuration")
-    return {**about, "metrics": {"speculative_decoding": _vllm(one, request) if request.steps else None}}
+    about["configuration"] = acceptance.said("configuration")
+    return {**about, "metrics": {"speculative_decoding": _vllm(acceptance, request) if request.steps else None}}
 
 
-def _vllm(one: RequestAcceptance, request: RequestLine) -> dict[str, Any]:
+def _vllm(acceptance: RequestAcceptance, request: RequestLine) -> dict[str, Any]:
     accepted, by_count = sum(request.accepted), Counter(request.accepted)
     by_count[0] -= len(request.emitted) - request.steps  # a round without drafts is no step
     metrics: dict[str, Any] = {
@@ -86,7 +87,7 @@ def _vllm(one: RequestAcceptance, request: RequestLine) -> dict[str, Any]:
         "num_spec_steps": request.steps,
         "num_accepted_draft_tokens": accepted,
         "num_draft_tokens": request.drafts,
-        "num_spec_tokens": None if _trees(one) else one.longest,
+        "num_spec_tokens": None if _trees(acceptance) else acceptance.longest,
     }
     if request.drafted is not None:
         steps = [pair for pair in zip(request.accepted, request.drafted, strict=True) if pair[1]]
@@ -95,23 +96,23 @@ def _vllm(one: RequestAcceptance, request: RequestLine) -> dict[str, Any]:
     return metrics
 
 
-def specdec_bench(one: RequestAcceptance) -> dict[str, Any]:
+def specdec_bench(acceptance: RequestAcceptance) -> dict[str, Any]:
     """An entry of NVIDIA specdec_bench's acceptance_rate.json, methodology 1.0: lengths include the target's token.
 
     Requests are by id, with seed and repeat where there are several; turns are counted from 0 there. Lengths that no
     round had have no entry.
     """
-    several = len({(request.seed, request.repeat) for request in one.requests}) > 1
+    several = len({(request.seed, request.repeat) for request in acceptance.requests}) > 1
     lengths: dict[str, dict[str, float]] = {}
-    for request in one.requests:
+    for request in acceptance.requests:
         name = f"{request.id}, seed {request.seed}, repeat {request.repeat}" if several else request.id
         lengths.setdefault(name, {})[str(request.turn - 1)] = request.tokens_per_round
-    joint = {length: share for length, share in _survival(one.lengths).items() if one.lengths[length]}
+    joint = {length: share for length, share in _survival(acceptance.lengths).items() if acceptance.lengths[length]}
     before = (1.0, *joint.values())
     return {
         "Request_AL": lengths,
-        "Average_AL": one.by_request,
-        "Acceptance_Length_Histogram": {str(length): one.lengths[length] for length in joint},
+        "Average_AL": acceptance.by_request,
+        "Acceptance_Length_Histogram": {str(length): acceptance.lengths[length] for length in joint},
         "Conditional_Acceptance_Rate": {
             str(length): share / last for (length, share), last in zip(joint.items(), before, strict=False)
         },
@@ -119,16 +120,16 @@ def specdec_bench(one: RequestAcceptance) -> dict[str, Any]:
     }
 
 
-def speculation_profile(one: RequestAcceptance) -> dict[str, Any]:
+def speculation_profile(acceptance: RequestAcceptance) -> dict[str, Any]:
     """`speculation_profile.json` 1.0. What could not be said for sure is null (docs/metrics.md)."""
-    trees = _trees(one)
-    most = len(one.tested) if trees else one.longest
-    survival = _survival(one.lengths)
+    trees = _trees(acceptance)
+    most = len(acceptance.tested) if trees else acceptance.longest
+    survival = _survival(acceptance.lengths)
     marginal = [survival.get(place + 2, 0.0) for place in range(most)]
     conditional = [here / last if last else 0.0 for here, last in zip(marginal, (1.0, *marginal), strict=False)]
-    mean = sum(length * count for length, count in one.lengths.items()) / one.rounds
-    method = METHODS[str(one.said("method"))]
-    one_length = one.rows["min_gamma"].min() == one.rows["max_gamma"].max()
+    mean = sum(length * count for length, count in acceptance.lengths.items()) / acceptance.rounds
+    method = METHODS[str(acceptance.said("method"))]
+    one_length = acceptance.rows["min_gamma"].min() == acceptance.rows["max_gamma"].max()
     return {
         "schema_version": "1.0",
         "measured": True,
@@ -142,14 +143,16 @@ def speculation_profile(one: RequestAcceptance) -> dict[str, Any]:
         "conditional_accept_rates": _rounded(conditional),
         "marginal_accept_rates": _rounded(marginal),
         "mean_accept_length": round(mean, _DIGITS),
-        "mean_accept_length_per_request": round(one.by_request, _DIGITS),
+        "mean_accept_length_per_request": round(acceptance.by_request, _DIGITS),
         "accept_length_model": "chain_analytic"
         if one_length and method.drafter in MODELS and not trees
         else "measured_per_k",
         "accept_length_by_k": {str(most): round(mean, _DIGITS)},
-        "acceptance_length_histogram": {str(length): one.lengths[length] for length in sorted(one.lengths)},
+        "acceptance_length_histogram": {
+            str(length): acceptance.lengths[length] for length in sorted(acceptance.lengths)
+        },
         "per_category": None,
-        "measurement_conditions": _conditions(one),
+        "measurement_conditions": _conditions(acceptance),
         "validation": _validation(mean, marginal),
     }
 
@@ -183,26 +186,26 @@ def _validation(mean: float, marginal: list[float]) -> dict[str, Any]:
     }
 
 
-def _conditions(one: RequestAcceptance) -> dict[str, Any]:
+def _conditions(acceptance: RequestAcceptance) -> dict[str, Any]:
     """What the numbers hold under; the schema leaves the keys open."""
-    tasks = dict.fromkeys(request.task for request in one.requests)
+    tasks = dict.fromkeys(request.task for request in acceptance.requests)
     return {
-        "configuration": one.said("configuration"),
-        "processor": one.said("processor"),
-        "lossless": {"true": True, "false": False}.get(str(one.said("lossless"))),
+        "configuration": acceptance.said("configuration"),
+        "processor": acceptance.said("processor"),
+        "lossless": {"true": True, "false": False}.get(str(acceptance.said("lossless"))),
         "tasks": list(tasks),
-        "num_requests": len(one.requests),
+        "num_requests": len(acceptance.requests),
         "concurrency": 1,
-        "drafts": "tree" if _trees(one) else "chain",
+        "drafts": "tree" if _trees(acceptance) else "chain",
     }
 
 
-def _trees(one: RequestAcceptance) -> bool:
+def _trees(acceptance: RequestAcceptance) -> bool:
     """Whether its drafts are trees, by the settings that the file names."""
-    method = METHODS[str(one.said("method"))]
-    cells = {p.name: one.said(p.name) for p in method.parameters}
-    given = {name: PARAMETERS[name].parse(str(cell)) for name, cell in cells.items() if isinstance(cell, str)}
-    return method.drafts_trees({**{name: parameter.default for name, parameter in PARAMETERS.items()}, **given})
+    method = METHODS[str(acceptance.said("method"))]
+    cells = {p.name: acceptance.said(p.name) for p in method.parameters}
+    settings = {name: PARAMETERS[name].parse(str(cell)) for name, cell in cells.items() if isinstance(cell, str)}
+    return method.drafts_trees({**{name: parameter.default for name, parameter in PARAMETERS.items()}, **settings})
 
 
 def _write(path: Path, content: Any) -> None:

@@ -69,8 +69,8 @@ def _table(content: ReportContent, section: str, table: Table, label: str, name_
     yield from (rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _row(table.headers), r"\midrule")
     yield from map(_row, table.rows)
     yield from (r"\bottomrule", r"\end{tabular}")
-    if told := (*table.notes, *content.warnings):
-        said = " ".join(map(escaped, told))
+    if notes := (*table.notes, *content.warnings):
+        said = " ".join(map(escaped, notes))
         yield rf"\par\smallskip\parbox{{\linewidth}}{{\raggedright {said}}}"
     yield r"\end{table}"
 

@@ -164,8 +164,8 @@ def _placed(frame: pd.DataFrame, results: Path) -> pd.DataFrame:
     twice = frame.duplicated(["block", "configuration"])
     if twice.any():
         row = frame[twice].iloc[0]
-        told = json.dumps({name: str(row[name]) for name in ("configuration", *BLOCK)}, ensure_ascii=False)
-        raise UserError(f"{str(results)!r} holds a generation twice: {told}; expected each one once")
+        key_text = json.dumps({name: str(row[name]) for name in ("configuration", *BLOCK)}, ensure_ascii=False)
+        raise UserError(f"{str(results)!r} holds a generation twice: {key_text}; expected each one once")
     return frame
 
 
@@ -177,8 +177,8 @@ def _name_formats(frame: pd.DataFrame) -> None:
         frame["processor"] = names.astype("category")
     if frame[["batch", "rate"]].drop_duplicates().shape[0] > 1:
         loads = zip(frame["batch"], frame["rate"], strict=True)
-        told = [BatchLoad(int(batch), rate or None).text for batch, rate in loads]
-        frame["processor"] = (frame["processor"].astype(str) + ", " + told).astype("category")
+        load_names = [BatchLoad(int(batch), rate or None).text for batch, rate in loads]
+        frame["processor"] = (frame["processor"].astype(str) + ", " + load_names).astype("category")
     if frame["target_weights"].nunique() > 1:
         formats = ["" if name == UNKNOWN else f", {name} weights" for name in frame["target_weights"].astype(str)]
         frame["processor"] = (frame["processor"].astype(str) + formats).astype("category")

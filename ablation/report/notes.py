@@ -47,10 +47,10 @@ def verdict_notes(rows: pd.DataFrame) -> Iterator[str]:
 def slow_notes(rows: pd.DataFrame) -> Iterator[str]:
     """Why each slow row is slow, as far as it was measured."""
     for _, row in rows[(rows["speedup"] < 1.0) & ~rows["configuration"].isin([AR, CONTROL])].iterrows():
-        found = ledger_of(row)
-        if found is not None:
-            said = "; slow prompts weigh less in this sum over all rounds" if found.speedup >= 1.0 else ""
-            yield f"{title_of(row['configuration'])} {row['speedup']:.2f}: {found}{said}."
+        ledger = ledger_of(row)
+        if ledger is not None:
+            said = "; slow prompts weigh less in this sum over all rounds" if ledger.speedup >= 1.0 else ""
+            yield f"{title_of(row['configuration'])} {row['speedup']:.2f}: {ledger}{said}."
 
 
 def gamma_notes(rows: pd.DataFrame) -> Iterator[str]:

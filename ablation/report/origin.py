@@ -19,9 +19,9 @@ def measured_on(manifest: Mapping[str, Any] | None) -> str:
     fixed = _part(manifest, "fixed")
     hosts, machine = _part(manifest, "hosts"), _part(fixed, "machine")
     machines = list(dict.fromkeys(map(machine_text, hosts.values()))) or [machine_text(machine)]
-    told = [" and ".join(machines)]
-    told += [f"{role} {_model(about)}" for role in ("target", "drafter") if (about := _part(fixed, role))]
-    return f"Measured on {'; '.join(filter(None, told))}." if machine or hosts else ""
+    sentences = [" and ".join(machines)]
+    sentences += [f"{role} {_model(about)}" for role in ("target", "drafter") if (about := _part(fixed, role))]
+    return f"Measured on {'; '.join(filter(None, sentences))}." if machine or hosts else ""
 
 
 def machine_text(machine: object) -> str:
@@ -34,12 +34,12 @@ def machine_text(machine: object) -> str:
 
 def _part(whole: object, name: str) -> Mapping[str, Any]:
     """A table within a table; an empty one where it has none."""
-    found = whole.get(name) if isinstance(whole, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    part = whole.get(name) if isinstance(whole, Mapping) else None
+    return part if isinstance(part, Mapping) else {}
 
 
 def _model(about: Mapping[str, Any]) -> str:
-    told = [str(about[name]) for name in ("device", "dtype") if about.get(name)]
-    told += [f"{about['stored']} weights"] if about.get("stored", WEIGHTS[0]) != WEIGHTS[0] else []
-    kind = ", ".join(told)
+    facts = [str(about[name]) for name in ("device", "dtype") if about.get(name)]
+    facts += [f"{about['stored']} weights"] if about.get("stored", WEIGHTS[0]) != WEIGHTS[0] else []
+    kind = ", ".join(facts)
     return f"{about.get('name', 'unknown')}{f' ({kind})' if kind else ''}"

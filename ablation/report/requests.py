@@ -36,7 +36,7 @@ class RequestLine:
         bonus = [1] * len(self.emitted)
         if self.stopped:
             bonus[-1] = 0
-        return tuple(tokens - one for tokens, one in zip(self.emitted, bonus, strict=True))
+        return tuple(tokens - extra for tokens, extra in zip(self.emitted, bonus, strict=True))
 
     @property
     def steps(self) -> int:

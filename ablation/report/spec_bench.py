@@ -133,8 +133,8 @@ def _seconds(started: Any) -> float | None:
 def _markdown(table: pd.DataFrame, warnings: tuple[str, ...], formats: tuple[Table, ...]) -> str:
     """Spec-Bench's layout: a row a method, the tasks' speedups, mean accepted tokens, the overall speedup."""
     lines = ["# Spec-Bench layout", "", *warning_lines(warnings)]
-    for one in formats:
-        lines += [f"## {safe(one.title)}", "", *table_lines(one), "", *map(safe, one.notes), ""]
+    for format in formats:
+        lines += [f"## {safe(format.title)}", "", *table_lines(format), "", *map(safe, format.notes), ""]
     for processor, part in table.groupby("processor", sort=False):
         tasks = [task for task in dict.fromkeys(part["task"]) if task != OVERALL]
         headers = ("Models", *tasks, "#Mean Accepted Tokens", "tokens/s", "Overall")

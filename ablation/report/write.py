@@ -69,16 +69,16 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     _refuse_to_lose(results, folder)
     frame, manifest = load_results(results), load_manifest(results)
     summary = summarise(frame, Prices.of(manifest))
-    asked = [one for one in (compare_best(frame, manifest), compare_rules(frame)) if len(one)]
+    asked = [pairs_asked for pairs_asked in (compare_best(frame, manifest), compare_rules(frame)) if len(pairs_asked)]
     pairs = pd.concat([*asked, compare(frame, summary)], ignore_index=True)
     warnings = tuple(map(shown, caveats(frame, summary, pairs, manifest)))
     formats, many = formats_section(frame, manifest), batches_section(frame, summary)
     engines, hosts = engines_section(frame, summary), hosts_section(frame, manifest)
     bound = bound_rows(results)
-    told = pd.concat([summary, bound.rows], ignore_index=True) if len(bound.rows) else summary
+    shown_rows = pd.concat([summary, bound.rows], ignore_index=True) if len(bound.rows) else summary
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        told.to_csv(folder / "summary.csv", index=False)
+        shown_rows.to_csv(folder / "summary.csv", index=False)
         pairs.to_csv(folder / "pairs.csv", index=False)
         for plot in many.plots if many else ():
             plot.save(folder)
@@ -93,9 +93,11 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
         (folder / "pairs.tex").write_text(pair_tables(content), encoding="utf-8")
     except OSError as error:
         raise UserError(f"report folder {str(folder)!r} cannot be written: {error.strerror or error}") from None
-    answers = tuple(f"{pair['processor']}: {pair['verdict']}" for one in asked for _, pair in one.iterrows())
+    answers = tuple(
+        f"{pair['processor']}: {pair['verdict']}" for answers_of in asked for _, pair in answers_of.iterrows()
+    )
     tables = [table for section in first for table in section.tables]
-    return Report(folder, told, warnings, answers, tuple(tables), bound.notes)
+    return Report(folder, shown_rows, warnings, answers, tuple(tables), bound.notes)
 
 
 def _refuse_to_lose(results: Path, folder: Path) -> None:
@@ -115,19 +117,19 @@ def _sections(
     sections = []
     for processor in dict.fromkeys(summary["processor"]):
         plots, notes = [], []
-        for found in processor_plots(frame, summary, processor):
-            if isinstance(found, str):
-                notes.append(found)
+        for plot in processor_plots(frame, summary, processor):
+            if isinstance(plot, str):
+                notes.append(plot)
             else:
-                found.save(folder)
-                plots.append(found)
+                plot.save(folder)
+                plots.append(plot)
         sections.append(make_section(processor, summary, pairs, tuple(plots), tuple(notes), bound))
     return (*sections, _answer(results, folder))
 
 
 def _answer(results: Path, folder: Path) -> ReportSection:
-    found = answer_plot(results)
-    if isinstance(found, Plot):
-        found.save(folder)
-        return ReportSection("Along one answer", (), None, (found,), ())
-    return ReportSection("Along one answer", (), None, (), (found,))
+    figure = answer_plot(results)
+    if isinstance(figure, Plot):
+        figure.save(folder)
+        return ReportSection("Along one answer", (), None, (figure,), ())
+    return ReportSection("Along one answer", (), None, (), (figure,))

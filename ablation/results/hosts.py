@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def name_host(found: dict[str, Any], host: str, machine: Any) -> str:
-    """What rows call a machine, which `found` holds from then on; those of one name that are not alike are numbered.
+def name_host(machines: dict[str, Any], host: str, machine: Any) -> str:
+    """What rows call a machine, which `machines` holds from then on; those of one name that are not alike are numbered.
 
     Example: a second machine "node" beside {"node": {"threads": 2}} that has 4 threads -> "node (2)".
     """
     number, name = 1, host
-    while found.setdefault(name, machine) != machine:
+    while machines.setdefault(name, machine) != machine:
         number += 1
         name = f"{host} ({number})"
     return name

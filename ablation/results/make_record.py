@@ -29,11 +29,11 @@ def make_record(
 ) -> Record:
     """The record of a generation that has run, or has failed with `error`, in this comparison."""
     values = {**comparison.values, **dict(place.configuration.parameters)}
-    planned, found = _planned(place), _circumstances(machine, about_engine)
+    planned, circumstances = _planned(place), _circumstances(machine, about_engine)
     if error is not None:
-        return Record(**planned, **found, settings=relevant_settings(place.method, values), error=error)
+        return Record(**planned, **circumstances, settings=relevant_settings(place.method, values), error=error)
     settings = resolved_settings(place.method, values, comparison.engine)
-    return Record(**planned, **found, settings=settings, **_measured(comparison, place, values, about_engine))
+    return Record(**planned, **circumstances, settings=settings, **_measured(comparison, place, values, about_engine))
 
 
 def resolved_settings(method: str, values: Values, engine: "Engine") -> dict[str, Any]:

@@ -59,21 +59,21 @@ def describe(plan: Plan, engine: "Engine", name: str) -> dict[str, Any]:
 def read(path: Path) -> dict[str, Any]:
     """A manifest. Raises `UserError` for a file that is none."""
     try:
-        found = read_json(path.read_text(encoding="utf-8"))
+        content = read_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # `UserError` is one
         raise UserError(f"manifest {str(path)!r} cannot be read: {error}") from None
     if (
-        not isinstance(found, dict)
-        or not isinstance(found.get("fixed"), dict)
-        or not isinstance(found.get("runs"), list)
+        not isinstance(content, dict)
+        or not isinstance(content.get("fixed"), dict)
+        or not isinstance(content.get("runs"), list)
     ):
         raise UserError(f"{str(path)!r} is not a manifest")
     try:
-        qualities(found)
-        profiles(found)
+        qualities(content)
+        profiles(content)
     except UserError as error:
         raise UserError(f"manifest {str(path)!r}: {error}") from None
-    return found
+    return content
 
 
 def add_quality(manifest: dict[str, Any], format: str, quality: Quality) -> None:
@@ -110,15 +110,15 @@ def profiles(manifest: Mapping[str, Any] | None) -> dict[str, LatencyProfile]:
 
 
 def _quality(format: str, about: Any) -> Quality:
-    given = about if isinstance(about, dict) else {}
+    values = about if isinstance(about, dict) else {}
     for field in fields(Quality):
-        value, least = given.get(field.name, ""), int(field.name.endswith("_bytes"))
+        value, least = values.get(field.name, ""), int(field.name.endswith("_bytes"))
         if value is None and field.name.endswith(("_low", "_high")):
             continue
         number = type(value) is int or (type(value) is float and field.type is not int and math.isfinite(value))
         if not number or value < least:
             raise wrong_value(f"quality of {quoted(format)}: {field.name}", value, f"a number of {least} or more")
-    return Quality(**{field.name: given[field.name] for field in fields(Quality)})
+    return Quality(**{field.name: values[field.name] for field in fields(Quality)})
 
 
 def write(path: Path, manifest: Mapping[str, Any]) -> None:
@@ -176,8 +176,8 @@ def chosen_in(fixed: Mapping[str, Any], plan: Plan) -> tuple[str | None, bool | 
 
 def _inside(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """A table inside another; an empty one where the file holds something else."""
-    found = table.get(key)
-    return found if isinstance(found, dict) else {}
+    inner = table.get(key)
+    return inner if isinstance(inner, dict) else {}
 
 
 def now() -> str:
@@ -248,7 +248,7 @@ def differences_of(
         for name in dict.fromkeys([*old, *new]):
             yield from differences_of(old.get(name), new.get(name), (*path, name), words)
     elif old != new:
-        first, second = (json.dumps(one, ensure_ascii=False) for one in (old, new))
+        first, second = (json.dumps(value, ensure_ascii=False) for value in (old, new))
         alike = next((place for place, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 0)
         begin = 0 if alike < _SHOWN // 2 else alike - _SHOWN // 4
         yield f"{'.'.join(path)}: {_short(first, begin)} {words[0]}, {_short(second, begin)} {words[1]}"

@@ -66,7 +66,7 @@ def merge(
             raise UserError(f"{str(path)!r} is given twice; expected each shard once")
         if not path.is_file():
             raise UserError(f"there is no file {str(path)!r}; expected what a run with --shard K/N wrote")
-    files = sorted((_read(path) for path in paths), key=lambda one: one.shard.index)
+    files = sorted((_read(path) for path in paths), key=lambda file: file.shard.index)
     for file in files:
         if file.rows:
             check(file.path)
@@ -89,27 +89,31 @@ def merge(
 
 def _read(path: Path) -> _ShardFile:
     about = manifest.read(manifest.manifest_path(path))
-    told = about["fixed"].get("shard")
-    if not isinstance(told, dict) or not isinstance(told.get("part"), str) or type(told.get("generations")) is not int:
+    about_shard = about["fixed"].get("shard")
+    if (
+        not isinstance(about_shard, dict)
+        or not isinstance(about_shard.get("part"), str)
+        or type(about_shard.get("generations")) is not int
+    ):
         raise UserError(f"{str(path)!r} is no shard; expected files that runs with --shard K/N wrote")
     manifest.refuse_older(about["fixed"], repr(str(path)))
-    shard, rows = Shard.parse(told["part"]), read_finished(path, columns())
+    shard, rows = Shard.parse(about_shard["part"]), read_finished(path, columns())
     for number, row in enumerate(rows, start=2):
         _refuse_foreign(row, about["fixed"]["grid"], f"{str(path)!r}, record {number}")
-    return _ShardFile(path, shard, told["generations"], about, rows)
+    return _ShardFile(path, shard, about_shard["generations"], about, rows)
 
 
 def _refuse_foreign(row: Row, grid: Mapping[str, Any], where: str) -> None:
     """Raise `UserError` for a row that the plan has not. where: what errors call it."""
     try:
-        one = key(row)
+        row_key = key(row)
     except ValueError as error:
         raise UserError(f"{where}: {error}; expected a row of the plan") from None
     engines = {side["name"]: side["configurations"] for side in grid.get("engines", ())}
     allowed: dict[str, Collection[Any]] = {
         "id": grid["prompts"],
-        "turn": range(1, len(grid["prompts"].get(one.id, ()))),  # behind the turns stands the length
-        "configuration": engines.get(one.engine, grid["configurations"]),
+        "turn": range(1, len(grid["prompts"].get(row_key.id, ()))),  # behind the turns stands the length
+        "configuration": engines.get(row_key.engine, grid["configurations"]),
         "processor": grid["processors"],
         "seed": grid["seeds"],
         "repeat": range(grid["repeats"]),
@@ -119,8 +123,8 @@ def _refuse_foreign(row: Row, grid: Mapping[str, Any], where: str) -> None:
         "engine": (OURS, *engines),
     }
     for name, values in allowed.items():
-        if getattr(one, name) not in values:
-            raise UserError(f"{where}: {wrong_value(name, getattr(one, name), 'a row of the plan')}")
+        if getattr(row_key, name) not in values:
+            raise UserError(f"{where}: {wrong_value(name, getattr(row_key, name), 'a row of the plan')}")
 
 
 def _refuse_others(files: Sequence[_ShardFile]) -> None:
@@ -150,11 +154,13 @@ def _refuse_twice(files: Sequence[_ShardFile]) -> None:
     known: dict[RowKey, Path] = {}
     for file in files:
         for row in file.rows:
-            one = key(row)
-            if one in known:
-                told = json.dumps(one._asdict(), ensure_ascii=False)
-                raise UserError(f"{str(known[one])!r} and {str(file.path)!r} both hold {told}; expected each row once")
-            known[one] = file.path
+            row_key = key(row)
+            if row_key in known:
+                key_text = json.dumps(row_key._asdict(), ensure_ascii=False)
+                raise UserError(
+                    f"{str(known[row_key])!r} and {str(file.path)!r} both hold {key_text}; expected each row once"
+                )
+            known[row_key] = file.path
 
 
 def _missing(files: Sequence[_ShardFile]) -> Iterator[str]:
@@ -173,28 +179,28 @@ def _missing(files: Sequence[_ShardFile]) -> Iterator[str]:
 
 def _hosts(files: Sequence[_ShardFile]) -> dict[str, Any]:
     """The machines by name, put into the rows; those of one name that are not alike are numbered."""
-    found: dict[str, Any] = {}
+    machines: dict[str, Any] = {}
     for file in files:
         machine = file.manifest["fixed"].get("machine")
         for row in file.rows:
-            row["host"] = name_host(found, row["host"] or "unnamed", machine)
-    return found
+            row["host"] = name_host(machines, row["host"] or "unnamed", machine)
+    return machines
 
 
 def plan_order(grid: Mapping[str, Any]) -> Callable[[Mapping[str, str]], tuple[int, ...]]:
     """Where a row stands in a run of the whole plan: rows of a prompt stay as they came."""
-    engines = [OURS, *(one["name"] for one in grid.get("engines", ()))]
+    engines = [OURS, *(side["name"] for side in grid.get("engines", ()))]
     prompts = {name: place for place, name in enumerate(grid["prompts"])}
 
     def place(row: Mapping[str, str]) -> tuple[int, ...]:
-        one = key(row)
+        row_key = key(row)
         run = (
-            engines.index(one.engine),
-            one.repeat,
-            grid["seeds"].index(one.seed),
-            grid["processors"].index(one.processor),
+            engines.index(row_key.engine),
+            row_key.repeat,
+            grid["seeds"].index(row_key.seed),
+            grid["processors"].index(row_key.processor),
         )
-        return run if grid.get("batches") else (*run, prompts[one.id])
+        return run if grid.get("batches") else (*run, prompts[row_key.id])
 
     return place
 

@@ -44,7 +44,7 @@ def _kind(declared: Any) -> ColumnKind:
         return "whole"
     if known <= {int, float, NoneType}:
         return "number"
-    return "list" if any(get_origin(one) is list for one in known) else "text"
+    return "list" if any(get_origin(kind) is list for kind in known) else "text"
 
 
 def row(record: Record) -> dict[str, str]:

@@ -51,8 +51,8 @@ class EnginePass:
 
     def values(self, prompt: Prompt) -> dict[str, Any]:
         """Every setting, for a prompt; a configuration's own values come over them."""
-        own = {"processor": self.seeded.processor, "seed": self.seeded.seed, "length": self.plan.length(prompt)}
-        return {**self.plan.values, **own}
+        settings = {"processor": self.seeded.processor, "seed": self.seeded.seed, "length": self.plan.length(prompt)}
+        return {**self.plan.values, **settings}
 
 
 @dataclass(slots=True)
@@ -94,8 +94,8 @@ class ConfigurationRun:
                 (prompt.id, place.turn), Comparison(self.setting.engine, self.setting.values(prompt))
             )
             if conversation.error_at(place.turn) is None:
-                name, method, own = self.configuration.name, self.configuration.method, self._own
-                known.add(name, self.prompts[key], self.accounts[key], method=method, parameters=own)
+                name, method, parameters = self.configuration.name, self.configuration.method, self._own
+                known.add(name, self.prompts[key], self.accounts[key], method=method, parameters=parameters)
 
     def records(self) -> list[Record]:
         """A record of each."""
@@ -165,19 +165,23 @@ class ConfigurationRun:
         """What all texts come to, by the names of a record."""
         failed = {place.key for conversation, place in self.generations() if conversation.error_at(place.turn)}
         whole = {key: account for key, account in self.accounts.items() if key not in failed}
-        ends = [self.arrivals[key] + one.queued_s + one.wall_s for key, one in whole.items() if key in self.arrivals]
+        ends = [
+            self.arrivals[key] + account.queued_s + account.wall_s
+            for key, account in whole.items()
+            if key in self.arrivals
+        ]
         tokens = sum(account.new_tokens for account in whole.values())
         foreign = any(account.answered for account in whole.values())  # of another engine only the time in all is known
         time_s = max(ends, default=self.seconds if foreign else self.rounds_s + self.prefills_s)
         if not (foreign or self.rounds_s):
             return {}
-        found = {"e2e_throughput_tps": tokens / time_s}
+        totals = {"e2e_throughput_tps": tokens / time_s}
         if self.rounds_s:
-            found["throughput_tps"] = tokens / self.rounds_s
+            totals["throughput_tps"] = tokens / self.rounds_s
         if slo := self.setting.plan.slo:
-            met = sum(slo.met((one.queued_s + one.ttft_s) * 1e3, one.tpot_ms) for one in whole.values())
-            found["goodput_rps"] = met / time_s
-        return found
+            met = sum(slo.met((account.queued_s + account.ttft_s) * 1e3, account.tpot_ms) for account in whole.values())
+            totals["goodput_rps"] = met / time_s
+        return totals
 
 
 class _TextQueue:

@@ -41,6 +41,6 @@ class DialogueHistory:
         """
         said = []
         for turn in self.turns[:-1]:
-            who = next(one for one in (leader, name, *turn.answers) if one in turn.answers)
+            who = next(role for role in (leader, name, *turn.answers) if role in turn.answers)
             said += [*turn.before, turn.prompt, turn.answers[who]]
         return [*said, *self.turns[-1].before, self.turns[-1].prompt]

@@ -96,13 +96,15 @@ def _in_turn(several: Iterable[Iterator[list[Record] | None]]) -> Iterator[list[
 
 def known_lossless(engine: Engine, plan: Plan) -> dict[tuple[Configuration, ChosenPart], bool | None]:
     """Whether each configuration keeps the target's distribution under each processor; None for another output."""
-    found: dict[tuple[Configuration, ChosenPart], bool | None] = {}
+    lossless: dict[tuple[Configuration, ChosenPart], bool | None] = {}
     for configuration in plan.configurations:
         for processor in plan.processors:
             values = {**plan.values, "processor": processor, **dict(configuration.parameters)}
             other = METHODS[configuration.method].other
-            found[configuration, processor] = engine.lossless(configuration.method, values) if other is None else None
-    return found
+            lossless[configuration, processor] = (
+                engine.lossless(configuration.method, values) if other is None else None
+            )
+    return lossless
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,49 +76,49 @@ class FormatComparison:
     @property
     def tokens(self) -> int:
         """Of the full weights' answers so far."""
-        return sum(one.sums.tokens for one in self._found[FULL])
+        return sum(turn.sums.tokens for turn in self._found[FULL])
 
     def play(self, prompt: Prompt, length: int) -> None:
         """Measure on one prompt; answers have at most `length` tokens. It counts as a whole or, where it fails, not."""
-        found = {name: _Found() for name in self.engines}
+        found_by = {name: _Found() for name in self.engines}
         heard: list[str] = []
         full = self.engines[FULL]
         for number, turn in enumerate(prompt.turns, start=1):
             heard += prompt.before(number)
             ids = full.tokenise([*heard, turn], True, prompt.system)
-            answer = self._turn(ids, length, found)
+            answer = self._turn(ids, length, found_by)
             heard += [turn, full.text(answer)]
-        for name, one in found.items():
-            self._found[name].append(one)
+        for name, turns in found_by.items():
+            self._found[name].append(turns)
 
     def lines(self) -> list[FormatLine]:
         """What was found so far, the full weights first. Raises `ValueError` where no answer has a token."""
         return [self._line(name) for name in sorted(self.engines, key=WEIGHTS.index)]
 
-    def _turn(self, ids: list[int], length: int, found: Mapping[str, _Found]) -> list[int]:
+    def _turn(self, ids: list[int], length: int, by_format: Mapping[str, _Found]) -> list[int]:
         """The full weights' answer."""
         shift = len(self._found[FULL]) % len(self.engines)
         order = [*self.engines][shift:] + [*self.engines][:shift]
         runs = {name: greedy_run(self.engines[name], ids, length) for name in order}
         answer = runs[FULL].output_ids
         targets = {name: engine.target for name, engine in self.engines.items()}
-        for name, one in found.items():
-            one.timed(runs[name])
-            one.sums += compare(targets[FULL], targets[name], ids, answer)
+        for name, turns in by_format.items():
+            turns.timed(runs[name])
+            turns.sums += compare(targets[FULL], targets[name], ids, answer)
         return answer
 
     def _line(self, name: str) -> FormatLine:
-        engine, found, full = self.engines[name], self._found[name], self._found[FULL]
-        sizes = [weight_bytes(self.engines[one].target.model) for one in (name, FULL)]
+        engine, turns, full = self.engines[name], self._found[name], self._found[FULL]
+        sizes = [weight_bytes(self.engines[format].target.model) for format in (name, FULL)]
         logs = [
-            math.log(one.tokens_per_s / plain.tokens_per_s)
-            for one, plain in zip(found, full, strict=True)
-            if one.tokens_per_s > 0 and plain.tokens_per_s > 0
+            math.log(turn.tokens_per_s / plain.tokens_per_s)
+            for turn, plain in zip(turns, full, strict=True)
+            if turn.tokens_per_s > 0 and plain.tokens_per_s > 0
         ]
         return FormatLine(
             format=name,
             dtype=engine.describe().target.dtype,
-            quality=summed_up([one.sums for one in found], *sizes),
-            tokens_per_s=median(one.tokens_per_s for one in found if one.tokens_per_s > 0),
+            quality=summed_up([turn.sums for turn in turns], *sizes),
+            tokens_per_s=median(turn.tokens_per_s for turn in turns if turn.tokens_per_s > 0),
             **dict(zip(("speed_ratio", "speed_ratio_low", "speed_ratio_high"), ratio_interval(logs), strict=True)),
         )

@@ -37,7 +37,7 @@ class OneEngine:
     def profiles(self, plan: Plan) -> dict[str, LatencyProfile]:
         """See `RowMaker.profiles`."""
         engines = in_formats(self.engine, plan.formats)
-        return {name: profile for name, one in engines.items() if (profile := one.profile()) is not None}
+        return {name: profile for name, engine_of in engines.items() if (profile := engine_of.profile()) is not None}
 
     def choices(self) -> dict[str, str]:
         """See `RowMaker.choices`."""

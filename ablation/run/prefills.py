@@ -14,6 +14,6 @@ def share_prefills(engine: LocalEngine, plan: Plan) -> None:
     if not plan.share_prefill:
         return
     for name in plan.formats or (engine.describe().target.stored,):
-        one = engine.in_format(name)
-        keeping(one.target)
-        one.prefills = SharedPrefills()
+        rounded = engine.in_format(name)
+        keeping(rounded.target)
+        rounded.prefills = SharedPrefills()

@@ -115,8 +115,8 @@ class ResultsFile:
         manifest.write(self.files.manifest, self._manifest)
         self._begun = True
         try:
-            with self._trace_file() as file, closing(tracer(file, self.trace)) as found:
-                yield found
+            with self._trace_file() as file, closing(tracer(file, self.trace)) as trace_writer:
+                yield trace_writer
             if self.retried or self._host is not None:
                 self.sort()
         finally:
@@ -158,9 +158,9 @@ class ResultsFile:
         known = (WEIGHTS[0], *manifest.qualities(self._manifest))
         return tuple(name for name in self.plan.formats if name not in known)
 
-    def add_quality(self, found: Mapping[str, Quality]) -> None:
+    def add_quality(self, by_format: Mapping[str, Quality]) -> None:
         """Note it by the format's name, for the manifest that is written with the first row."""
-        for name, quality in found.items():
+        for name, quality in by_format.items():
             manifest.add_quality(self._manifest, name, quality)
 
     def _go_on(self, rows: Sequence[Mapping[str, str]]) -> None:
@@ -238,14 +238,16 @@ def whole_batches(plan: Plan, keys: Sequence[RowKey]) -> int:
     if not plan.loads:
         return len(keys)
     texts = {
-        plan.unit(one, first)[:-1]: sum(len(prompt.turns) for _, prompt in plan.played(one))
+        plan.unit(each_pass, first)[:-1]: sum(len(prompt.turns) for _, prompt in plan.played(each_pass))
         for first in plan.prompts[:1]
-        for one in plan.passes()
+        for each_pass in plan.passes()
     }
-    batches = [one._replace(id="", turn=0) for one in keys]
+    batches = [row_key._replace(id="", turn=0) for row_key in keys]
     counts = Counter(batches)
     short = (
-        place for place, one in enumerate(batches) if counts[one] < texts.get((one.repeat, one.seed, one.processor), 0)
+        place
+        for place, batch in enumerate(batches)
+        if counts[batch] < texts.get((batch.repeat, batch.seed, batch.processor), 0)
     )
     return next(short, len(keys))
 
@@ -256,13 +258,13 @@ def without_failed(plan: Plan, rows: Sequence[dict[str, str]]) -> list[dict[str,
     At a load a batch is played as a whole.
     """
     keys = [key(cells) for cells in rows]
-    failed = {one for one, cells in zip(keys, rows, strict=True) if cells["error"]}
-    unmeasured = {one._replace(configuration="") for one in failed if one.configuration == AR}
-    again = {one for one in keys if one in failed or one._replace(configuration="") in unmeasured}
+    failed = {row_key for row_key, cells in zip(keys, rows, strict=True) if cells["error"]}
+    unmeasured = {row_key._replace(configuration="") for row_key in failed if row_key.configuration == AR}
+    again = {row_key for row_key in keys if row_key in failed or row_key._replace(configuration="") in unmeasured}
     if plan.loads:
-        batches = {one._replace(id="", turn=0) for one in again}
-        again = {one for one in keys if one._replace(id="", turn=0) in batches}
-    return [cells for one, cells in zip(keys, rows, strict=True) if one not in again]
+        batches = {row_key._replace(id="", turn=0) for row_key in again}
+        again = {row_key for row_key in keys if row_key._replace(id="", turn=0) in batches}
+    return [cells for row_key, cells in zip(keys, rows, strict=True) if row_key not in again]
 
 
 def is_results(path: Path) -> bool:

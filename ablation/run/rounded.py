@@ -30,10 +30,10 @@ def qualities(engine: LocalEngine, formats: Sequence[str], plan: Plan, console: 
         for done, prompt in enumerate(prompts, start=1):
             sums.append(_compared(engine, formats, plan, prompt))
             tell(done, len(prompts))
-    answered = [one for one in sums if any(of_format.tokens for of_format in one.values())]
+    answered = [sums_of for sums_of in sums if any(of_format.tokens for of_format in sums_of.values())]
     sizes = weights_in_bytes(engine, formats)
     full = sizes[engine.describe().target.stored]
-    return {name: summed_up([one[name] for one in answered], sizes[name], full) for name in formats if answered}
+    return {name: summed_up([sums_of[name] for sums_of in answered], sizes[name], full) for name in formats if answered}
 
 
 def _compared(engine: LocalEngine, formats: Sequence[str], plan: Plan, prompt: Prompt) -> dict[str, AnswerSums]:

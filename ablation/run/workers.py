@@ -59,9 +59,9 @@ class Device:
 
 def read_devices(text: str) -> tuple[Device, ...]:
     """The devices of all workers. Raises `UserError` where two would share one: each would measure the other."""
-    found = tuple(Device.parse(part) for part in text.split(","))
-    gpus = [one.gpu for one in found if one.gpu is not None]
-    cores = [core for one in found for core in one.cores]
+    devices = tuple(Device.parse(part) for part in text.split(","))
+    gpus = [device.gpu for device in devices if device.gpu is not None]
+    cores = [core for device in devices for core in device.cores]
     if len(set(gpus)) < len(gpus) or len(set(cores)) < len(cores):
         raise UserError(f"--devices {text!r} given; expected no GPU or core twice: two timed workers would share it")
     known = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
@@ -71,7 +71,7 @@ def read_devices(text: str) -> tuple[Device, ...]:
         raise UserError(
             f"--devices {text!r} given, and there is no core {strange[0]}; expected some of {sorted(known)}"
         )
-    return found
+    return devices
 
 
 @dataclass(slots=True)
@@ -136,8 +136,8 @@ def play_workers(
 def _show(bars: Progress, tasks: Mapping[Shard, TaskID], workers: Iterable[ShardWorker]) -> None:
     for worker in workers:
         ended = "" if worker.status in (None, 0) else f" {worker.end}"
-        told = f"{worker.shard.text} on {worker.device.text}{ended}"
-        bars.update(tasks[worker.shard], completed=count_rows(worker.results), description=told)
+        line = f"{worker.shard.text} on {worker.device.text}{ended}"
+        bars.update(tasks[worker.shard], completed=count_rows(worker.results), description=line)
 
 
 def _bars(err: Console) -> Progress:

@@ -47,10 +47,10 @@ class FastDeploy(Dialect):
 
         Head i counts the rounds that emitted more than i tokens. Its rejected tokens assume full drafts.
         """
-        told = last_of_choices(events, "speculate_metrics")
-        if told is None:
+        metrics = last_of_choices(events, "speculate_metrics")
+        if metrics is None:
             return Acceptance()
-        heads = [*told["accepted_tokens_per_head"], 0]
-        rounds, emitted = heads[0], told["accepted_tokens"]
+        heads = [*metrics["accepted_tokens_per_head"], 0]
+        rounds, emitted = heads[0], metrics["accepted_tokens"]
         hist = tuple(more - fewer for more, fewer in pairwise(heads))
-        return Acceptance(rounds, emitted + told["rejected_tokens"] - rounds, emitted - rounds, hist)
+        return Acceptance(rounds, emitted + metrics["rejected_tokens"] - rounds, emitted - rounds, hist)

@@ -53,8 +53,8 @@ class LlamaCpp(Dialect):
 
     def acceptance(self, events: Sequence[Event], new_tokens: int) -> Acceptance:
         """Drafts of all rounds in sum; a server without a drafter has no such keys."""
-        told = last_of(events, "timings") or {}
-        if "draft_n" not in told:
+        timings = last_of(events, "timings") or {}
+        if "draft_n" not in timings:
             return Acceptance.none(new_tokens)
-        accepted = told["draft_n_accepted"]
-        return Acceptance(told["predicted_n"] - accepted, told["draft_n"], accepted)
+        accepted = timings["draft_n_accepted"]
+        return Acceptance(timings["predicted_n"] - accepted, timings["draft_n"], accepted)

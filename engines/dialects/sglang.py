@@ -56,13 +56,13 @@ class Sglang(Dialect):
 
         Where its numbers do not add up to the tokens, as with trees or adaptive widths, only the rounds are taken.
         """
-        told = last_of(events, "meta_info") or {}
-        if "spec_verify_ct" not in told:
+        meta = last_of(events, "meta_info") or {}
+        if "spec_verify_ct" not in meta:
             return Acceptance()
-        rounds, hist = told["spec_verify_ct"] + 1, told.get("spec_correct_drafts_histogram") or ()
-        accepted = told.get("spec_num_correct_drafts")
+        rounds, hist = meta["spec_verify_ct"] + 1, meta.get("spec_correct_drafts_histogram") or ()
+        accepted = meta.get("spec_num_correct_drafts")
         if accepted is None or accepted + rounds < new_tokens:
             return Acceptance(rounds, None, new_tokens - rounds)
         whole = accepted + rounds == new_tokens
-        found = with_draftless(hist, rounds) if hist and whole else None
-        return Acceptance(rounds, told.get("spec_num_proposed_drafts"), new_tokens - rounds, found)
+        acceptance_hist = with_draftless(hist, rounds) if hist and whole else None
+        return Acceptance(rounds, meta.get("spec_num_proposed_drafts"), new_tokens - rounds, acceptance_hist)

@@ -29,11 +29,11 @@ class TensorRtLlm(Dialect):
 
     def acceptance(self, events: Sequence[Event], new_tokens: int) -> Acceptance:
         """Counts where they are told, else rounds from tokens an iteration; versions that count none say 0."""
-        if told := last_of_choices(events, "speculative_decoding"):
-            accepted = told["total_accepted_draft_tokens"]
-            rounds, hist = new_tokens - accepted, told.get("acceptance_histogram")
+        if metrics := last_of_choices(events, "speculative_decoding"):
+            accepted = metrics["total_accepted_draft_tokens"]
+            rounds, hist = new_tokens - accepted, metrics.get("acceptance_histogram")
             return Acceptance(
-                rounds, told["total_draft_tokens"], accepted, with_draftless(hist, rounds) if hist else None
+                rounds, metrics["total_draft_tokens"], accepted, with_draftless(hist, rounds) if hist else None
             )
         mean = last_of_choices(events, "avg_decoded_tokens_per_iter")
         if not mean:

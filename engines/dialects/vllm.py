@@ -31,8 +31,8 @@ class Vllm(Dialect):
         option, method = self.option(config), config["method"]
         if method == "naive":
             return []
-        given = {option.keys[key]: value for key, value in config.items() if key != "method"}
-        spoken = json.dumps({"method": method, **given})
+        assignments = {option.keys[key]: value for key, value in config.items() if key != "method"}
+        spoken = json.dumps({"method": method, **assignments})
         return ["--speculative-config", spoken, "--per-request-spec-decode-metrics", "detailed"]
 
     def body(self, wanted: TextRequest, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,14 +48,14 @@ class Vllm(Dialect):
 
         In the last step it counts accepted drafts behind the end of the text, too: those are taken off.
         """
-        told = (last_of(events, "metrics") or {}).get("speculative_decoding")
-        if told is None:
+        metrics = (last_of(events, "metrics") or {}).get("speculative_decoding")
+        if metrics is None:
             return Acceptance()
-        accepted, hist = told["num_accepted_draft_tokens"], [*told["acceptance_histogram"]]
-        steps = list(told.get("per_step_accepted") or ())
-        over = max(0, 1 + told["num_spec_steps"] + accepted - new_tokens)
+        accepted, hist = metrics["num_accepted_draft_tokens"], [*metrics["acceptance_histogram"]]
+        steps = list(metrics.get("per_step_accepted") or ())
+        over = max(0, 1 + metrics["num_spec_steps"] + accepted - new_tokens)
         if steps and over:
             hist[steps[-1]] -= 1
             hist[max(0, steps[-1] - over)] += 1
         rounds = new_tokens - (accepted - over)
-        return Acceptance(rounds, told["num_draft_tokens"], accepted - over, with_draftless(hist, rounds))
+        return Acceptance(rounds, metrics["num_draft_tokens"], accepted - over, with_draftless(hist, rounds))

@@ -28,11 +28,13 @@ class Workbench(Dialect):
 
     def acceptance(self, events: Sequence[Event], new_tokens: int) -> Acceptance:
         """All of it, as a record has it."""
-        told = (last_of(events, "metrics") or {}).get("workbench")
-        if told is None:
+        metrics = (last_of(events, "metrics") or {}).get("workbench")
+        if metrics is None:
             return Acceptance()
-        emitted, drafted = told["tokens_by_round"], told["drafted_by_round"]
+        emitted, drafted = metrics["tokens_by_round"], metrics["drafted_by_round"]
         before = [tokens - 1 for tokens in emitted[:-1]]
-        accepted = [*before, told["accepted"] - sum(before)]
+        accepted = [*before, metrics["accepted"] - sum(before)]
         by_round = tuple(zip(accepted, drafted, strict=True))
-        return Acceptance(told["rounds"], told["drafted"], told["accepted"], tuple(told["accept_hist"]), by_round)
+        return Acceptance(
+            metrics["rounds"], metrics["drafted"], metrics["accepted"], tuple(metrics["accept_hist"]), by_round
+        )

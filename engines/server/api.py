@@ -89,9 +89,9 @@ class Api:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise UserError(f"{self.url}{path}: {first_line(error)}") from None
         if response.status >= 400:
-            told = _refusal(response.read(_MOST_BYTES))
+            message = _refusal(response.read(_MOST_BYTES))
             hint = f"; {KEY} in the environment is the key that is sent" if response.status in (401, 403) else ""
-            raise Refusal(f"{self.url}{path}: status {response.status}: {told}{hint}", response.status)
+            raise Refusal(f"{self.url}{path}: status {response.status}: {message}{hint}", response.status)
         return response
 
 
@@ -103,7 +103,7 @@ def _refusal(content: bytes) -> str:
         return first_line(ValueError(content.decode("utf-8", "replace")))
 
 
-def _message(told: Any) -> str:
-    error = told.get("error", told) if isinstance(told, dict) else told
+def _message(content: Any) -> str:
+    error = content.get("error", content) if isinstance(content, dict) else content
     message = error.get("message", error) if isinstance(error, dict) else error
     return first_line(ValueError(str(message)))

@@ -96,9 +96,9 @@ class Launcher:
             if not self._alive() or time.monotonic() > end:
                 status = None if self._guard is None else self._guard.poll()
                 why = f"was not ready after {self.start_s:g} s" if status is None else f"ended with status {status}"
-                told = f"{why}; it said last: {self._said()}; all that it said: {self._log.name}"
+                reason = f"{why}; it said last: {self._said()}; all that it said: {self._log.name}"
                 self.close(keep_log=True)
-                raise UserError(f"the server {told}; started with: {shlex.join(words)}")
+                raise UserError(f"the server {reason}; started with: {shlex.join(words)}")
             time.sleep(_LOOKS_S)
         return api
 

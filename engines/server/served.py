@@ -78,13 +78,13 @@ class ServedEngine(ExternalEngine):
                     going[asked] = text.tag, 0.0 if text.arrives_s is None else now - text.arrives_s
                     text = next(waiting, None)
                 coming = None if text is None or len(going) == batch else (text.arrives_s or 0.0) - now
-                for one in _done(going, coming):
-                    tag, queued_s = going.pop(one)
-                    error = one.exception()
+                for index in _done(going, coming):
+                    tag, queued_s = going.pop(index)
+                    error = index.exception()
                     if isinstance(error, UserError):
                         yield tag, FailedText(str(error))
                     else:
-                        yield tag, replace(one.result(), queued_s=queued_s)
+                        yield tag, replace(index.result(), queued_s=queued_s)
                 text = next(waiting, None) if text is None else text
 
     def close(self) -> None:
@@ -109,19 +109,19 @@ class ServedEngine(ExternalEngine):
             ids = reading.ids if reading.ids is not None else self.home.tokenise([reading.text], False)
             if reading.reason is None or not ids:
                 raise UserError(f"{self.name}: the answer has no end; the server may have failed, see what it printed")
-            told = self.dialect.acceptance(reading.events, len(ids))
+            acceptance = self.dialect.acceptance(reading.events, len(ids))
         except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
             raise UserError(
                 f"{self.name}: {api.url} answers in another shape than {self.dialect.name}'s: {error!r}"
             ) from None
         self._check(ids)
         if name == AR:
-            if told.drafted:
+            if acceptance.drafted:
                 raise UserError(
-                    f"{self.name}: plain decoding was asked for, and {told.drafted} tokens were drafted: the server at "
-                    f"{api.url} speculates, and what is measured against it means nothing"
+                    f"{self.name}: plain decoding was asked for, and {acceptance.drafted} tokens were drafted: the "
+                    f"server at {api.url} speculates, and what is measured against it means nothing"
                 )
-            told = Acceptance.none(len(ids)) if told == Acceptance() else told
+            acceptance = Acceptance.none(len(ids)) if acceptance == Acceptance() else acceptance
         return WholeAnswer(
             len(prompt),
             tuple(ids),
@@ -129,16 +129,16 @@ class ServedEngine(ExternalEngine):
             reading.ttft_s,
             reading.wall_s,
             reading.first,
-            told,
+            acceptance,
         )
 
     def _check(self, ids: Sequence[Any]) -> None:
         """Raises `UserError` for what is no id of our target: it could not read such an answer, nor judge it."""
         most = self.home.describe().vocab_size
-        for one in ids:
-            if type(one) is not int or not 0 <= one < (most or one + 1):
+        for token in ids:
+            if type(token) is not int or not 0 <= token < (most or token + 1):
                 raise UserError(
-                    f"{self.name}: it answered with the id {one!r}; expected ids from 0 to {(most or 0) - 1}"
+                    f"{self.name}: it answered with the id {token!r}; expected ids from 0 to {(most or 0) - 1}"
                 )
 
     def _config(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,9 +165,9 @@ def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
             yield threads
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
-            for one in list(OPEN):
+            for connection in list(OPEN):
                 with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
             raise
 
 

@@ -34,10 +34,10 @@ class VllmWorker(threading.Thread):
 
     def ask(self, ids: list[int], params: Any) -> Iterator[Any]:
         """Outputs of a request, a step each, until its end."""
-        told: Told = queue.SimpleQueue()
-        self._asked.put((str(next(self._names)), {"prompt_token_ids": ids}, params, told))
+        answers: Told = queue.SimpleQueue()
+        self._asked.put((str(next(self._names)), {"prompt_token_ids": ids}, params, answers))
         while True:
-            output = told.get()
+            output = answers.get()
             if isinstance(output, Exception):
                 raise output
             yield output
@@ -61,25 +61,30 @@ class VllmWorker(threading.Thread):
         """Whoever asks now; while nobody is under way, wait for somebody."""
         while True:
             try:
-                name, prompt, params, told = self._asked.get(not self._tell)
+                name, prompt, params, answers = self._asked.get(not self._tell)
             except queue.Empty:
                 return
             try:
                 self._engine.add_request(name, prompt, params)
             except Exception as error:  # what the engine refuses is the asker's affair, not the end of all others
-                told.put(error)
+                answers.put(error)
             else:
-                self._tell[name] = told
+                self._tell[name] = answers
 
 
 def events(outputs: Iterator[Any]) -> Iterator[dict[str, Any]]:
     """Chunks as vLLM's server writes them."""
     for output in outputs:
-        (one,) = output.outputs
-        choice = {"index": 0, "text": one.text, "token_ids": list(one.token_ids), "finish_reason": one.finish_reason}
+        (completion,) = output.outputs
+        choice = {
+            "index": 0,
+            "text": completion.text,
+            "token_ids": list(completion.token_ids),
+            "finish_reason": completion.finish_reason,
+        }
         yield {"choices": [choice]}
-        if one.spec_decode_metrics is not None:
-            yield {"choices": [], "metrics": {"speculative_decoding": one.spec_decode_metrics.to_dict()}}
+        if completion.spec_decode_metrics is not None:
+            yield {"choices": [], "metrics": {"speculative_decoding": completion.spec_decode_metrics.to_dict()}}
 
 
 def sampling(body: dict[str, Any]) -> Any:
@@ -104,8 +109,8 @@ def handler(worker: VllmWorker) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             try:
-                told = events(worker.ask(body["prompt"], sampling(body)))
-                first = next(told)
+                stream = events(worker.ask(body["prompt"], sampling(body)))
+                first = next(stream)
             except Exception as error:  # named in the answer: the asker prints it
                 self._send(400, {"error": {"message": f"{type(error).__name__}: {error}"}})
                 return
@@ -113,7 +118,7 @@ def handler(worker: VllmWorker) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
             with suppress(OSError):  # who asked has left
-                for event in chain((first,), told):
+                for event in chain((first,), stream):
                     self._write(f"data: {json.dumps(event)}\n\n")
                 self._write("data: [DONE]\n\n")
 
@@ -138,10 +143,10 @@ def main() -> None:
     parser = FlexibleArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     EngineArgs.add_cli_args(parser)
-    given = parser.parse_args()
-    worker = VllmWorker(LLMEngine.from_engine_args(EngineArgs.from_cli_args(given)))
+    arguments = parser.parse_args()
+    worker = VllmWorker(LLMEngine.from_engine_args(EngineArgs.from_cli_args(arguments)))
     worker.start()
-    ThreadingHTTPServer(("127.0.0.1", given.port), handler(worker)).serve_forever()
+    ThreadingHTTPServer(("127.0.0.1", arguments.port), handler(worker)).serve_forever()
 
 
 if __name__ == "__main__":

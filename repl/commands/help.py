@@ -32,8 +32,8 @@ def first_page() -> SectionSheet:
 
 def group_page(session: Session, name: str, commands: Commands) -> SectionSheet:
     """The commands of one group with their values."""
-    own = [command for command in commands.values() if command.group == name]
-    return SectionSheet(GROUPS[name].help.capitalize(), _sections(session, own), (_SETTINGS,))
+    commands_there = [command for command in commands.values() if command.group == name]
+    return SectionSheet(GROUPS[name].help.capitalize(), _sections(session, commands_there), (_SETTINGS,))
 
 
 def whole_page(session: Session, commands: Commands) -> SectionSheet:

@@ -53,5 +53,5 @@ def added(typed: str) -> Iterator[str]:
         yield from (method for method in METHODS if method.startswith(typed))
     elif name in METHODS:
         before, gap, last = rest.rpartition(" ")
-        own = (parameter.name for parameter in METHODS[name].parameters)
-        yield from (f"{name} {before}{gap}{one}=" for one in own if one.startswith(last))
+        names = (parameter.name for parameter in METHODS[name].parameters)
+        yield from (f"{name} {before}{gap}{option}=" for option in names if option.startswith(last))

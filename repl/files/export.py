@@ -34,12 +34,12 @@ def form(session: Session, path: Path) -> Callable[[Session], str]:
 
 
 def _answers(log: list[Exchange]) -> int:
-    return sum(len(one.records) for one in log)
+    return sum(len(exchange.records) for exchange in log)
 
 
 def _records(session: Session) -> str:
     """The records that `infer.py run --json` prints."""
-    return "".join(f"{record.to_json()}\n" for one in session.log for record in one.records)
+    return "".join(f"{record.to_json()}\n" for exchange in session.log for record in exchange.records)
 
 
 def _page(session: Session) -> str:

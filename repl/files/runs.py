@@ -41,8 +41,8 @@ class Run:
 
 def title_of(configuration: Configuration, values: Values) -> str:
     """What stands over its answer: the method's title, a hybrid's with what drafts in it, and its own values."""
-    method, own = METHODS[configuration.method], {**values, **dict(configuration.parameters)}
+    method, settings = METHODS[configuration.method], {**values, **dict(configuration.parameters)}
     title = method.title
-    if HYBRID_MODEL in method.parameters and own[HYBRID_MODEL.name] in METHODS:
-        title = re.sub("model", METHODS[own[HYBRID_MODEL.name]].title, title, flags=re.IGNORECASE)
+    if HYBRID_MODEL in method.parameters and settings[HYBRID_MODEL.name] in METHODS:
+        title = re.sub("model", METHODS[settings[HYBRID_MODEL.name]].title, title, flags=re.IGNORECASE)
     return f"{title}{configuration.name.removeprefix(method.name)}"

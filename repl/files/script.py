@@ -16,9 +16,9 @@ def lines_of(session: Session) -> Iterator[str]:
     """The whole state as commands that can be played onto any other state."""
     yield "# play it with /load FILE or --script FILE; prompts may be added as further lines"
     lines = list(session.settings.assignments())
-    own = {name: place for place, (name, _) in enumerate(lines)}
+    places = {name: place for place, (name, _) in enumerate(lines)}
     for place, (name, text) in enumerate(lines):
-        yield f"/{name} {DEFAULT if place == own[name] and _open(session, name) else text}"
+        yield f"/{name} {DEFAULT if place == places[name] and _open(session, name) else text}"
     yield from (f"/{name} {session.show(name)}" for name in OWN)
     yield "/drop all"
     yield from (f"/add {name}" for name in session.added)

@@ -30,11 +30,11 @@ def run_plan(session: Session, experiment: Experiment, command: str, view: View)
 
 def show_last(view: View) -> None:
     """The short report of the newest results, of this session or an earlier one. Raises `UserError` without any."""
-    found = max(_folder().glob("*.csv"), key=lambda path: path.stat().st_mtime, default=None)
-    if found is None:
+    newest = max(_folder().glob("*.csv"), key=lambda path: path.stat().st_mtime, default=None)
+    if newest is None:
         raise UserError("there are no results yet; run /ablate first")
-    write_report(found).print(view.out)
-    view.reply(Message(f"results {found}"))
+    write_report(newest).print(view.out)
+    view.reply(Message(f"results {newest}"))
 
 
 def _folder() -> Path:

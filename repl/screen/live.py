@@ -197,7 +197,7 @@ class _Scene:
         """The title and facts; acceptance by position stands behind them where one line has room for all."""
         positions = by_position(self.account)
         lines = [
-            Text.assemble((self.title, "bold"), "  ", (" · ".join(told), "dim"))
-            for told in ([*facts, positions], facts)
+            Text.assemble((self.title, "bold"), "  ", (" · ".join(parts), "dim"))
+            for parts in ([*facts, positions], facts)
         ]
         return lines[0] if positions and lines[0].cell_len <= self.console.width else lines[1]

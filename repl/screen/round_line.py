@@ -44,18 +44,18 @@ def round_line(round: AnyRound, decode: Decode, raw: "RawProbabilities | None" =
         )
     ]
     role = "recovered" if round.rejected is not None else "bonus" if round.drafts else "target"
-    own = "stopped by an accepted draft" if round.next_token is None else f"{role} {decode([round.next_token])!r}"
-    own += _raw(None, raw.next_p if raw else None)
+    ending = "stopped by an accepted draft" if round.next_token is None else f"{role} {decode([round.next_token])!r}"
+    ending += _raw(None, raw.next_p if raw else None)
     times = f"draft {round.draft_s * 1e3:.1f} ms, verify {round.verify_s * 1e3:.1f} ms"
-    return " | ".join([f"#{round.number + 1} pos {round.position} gamma {round.gamma}", *drafts, own, times])
+    return " | ".join([f"#{round.number + 1} pos {round.position} gamma {round.gamma}", *drafts, ending, times])
 
 
 def _beam_line(round: BeamRound, decode: Decode) -> str:
     """Each live beam by its last token and score, then what is found and what is settled."""
     beams = [f"{decode(beam.tokens[-1:])!r} score {beam.score:.3f}" for beam in round.beams]
-    found = [f"found {len(round.found)}, best score {round.found[0].score:.3f}"] if round.found else []
+    best_text = [f"found {len(round.found)}, best score {round.found[0].score:.3f}"] if round.found else []
     settled = [f"settled {decode(round.emitted)!r}"] if round.emitted else []
-    return " | ".join([f"#{round.number + 1}", *beams, *found, *settled, f"verify {round.verify_s * 1e3:.1f} ms"])
+    return " | ".join([f"#{round.number + 1}", *beams, *best_text, *settled, f"verify {round.verify_s * 1e3:.1f} ms"])
 
 
 def _raw(q: float | None, p: float | None) -> str:

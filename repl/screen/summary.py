@@ -29,8 +29,8 @@ def summary(session: Session) -> str:
 
 def _read(run: Run, values: Values) -> set[str]:
     """The session's settings that a run reads."""
-    own = run.parameters
-    return {p.name for p in METHODS[run.method].relevant({**values, **own})} - own.keys()
+    parameters = run.parameters
+    return {p.name for p in METHODS[run.method].relevant({**values, **parameters})} - parameters.keys()
 
 
 def _unread(values: Values, runs: Sequence[Run]) -> set[str]:

@@ -105,8 +105,8 @@ def _output(row: TableRow) -> tuple[table.Words, ...]:
         return (table.REFERENCE_WORDS,)
     if row.other is not None:
         return ((row.other, "dim"),)
-    found = row.divergence
-    return () if found is None else (table.verdict_words(found.verdict, found.index, found.margin),)
+    divergence = row.divergence
+    return () if divergence is None else (table.verdict_words(divergence.verdict, divergence.index, divergence.margin),)
 
 
 def notes(lines: Sequence[TableRow], settings: str, first: bool) -> list[str]:

@@ -70,12 +70,12 @@ def _lacking(line: TableRow) -> str:
 
 def bars(lines: Sequence[TableRow], console: Console) -> Iterator[Text]:
     """A bar a run, as long as its token took; the longest fills the line."""
-    found = [(line.title, line.ledger) for line in lines if line.ledger is not None]
-    widest = max(cell_len(title) for title, _ in found)
+    ledgers = [(line.title, line.ledger) for line in lines if line.ledger is not None]
+    widest = max(cell_len(title) for title, _ in ledgers)
     beside = widest if widest * _NAME_SHARE <= console.width else 0
     room = max(10, console.width - beside - (1 if beside else 2) - _BEHIND)
-    longest = max(_length(ledger) for _, ledger in found)
-    for title, ledger in found:
+    longest = max(_length(ledger) for _, ledger in ledgers)
+    for title, ledger in ledgers:
         bar = Text(f" {ms(ledger.total)} ms {ledger.speedup:.2f}x")
         bar = _bar(ledger, room / longest, console).append_text(bar)
         name = Text(title, "bold")
@@ -107,9 +107,9 @@ def _sign(part: str, console: Console) -> str:
 
 def _legend(console: Console) -> Text:
     """What the signs and colours are."""
-    told = Text()
+    legend = Text()
     for part, meaning in PARTS.items():
         colour = _LOOKS[part][2]
-        told.append(_sign(part, console), colour).append(f" {part} ({colour}): {meaning}\n", "dim")
-    told.rstrip()
-    return told
+        legend.append(_sign(part, console), colour).append(f" {part} ({colour}): {meaning}\n", "dim")
+    legend.rstrip()
+    return legend

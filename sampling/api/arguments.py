@@ -76,9 +76,9 @@ def refuse_no_tokenizer(tokenizer: Any) -> None:
         raise UserError(f"tokenizer {quoted(tokenizer)} given; expected a transformers tokenizer")
 
 
-def stop_ids(given: Any, target: Runner) -> frozenset[int]:
+def stop_ids(ids: Any, target: Runner) -> frozenset[int]:
     """One id that ends a text, or several. Raises `UserError` for what is none of the target's ids."""
-    return frozenset(known("eos_tokens_id", one_or_more("eos_tokens_id", given), target.vocab_size))
+    return frozenset(known("eos_tokens_id", one_or_more("eos_tokens_id", ids), target.vocab_size))
 
 
 def prompt_ids(inputs: Ids, target: Runner) -> Sequence[int]:
@@ -92,9 +92,9 @@ def common_rows(models: Sequence[Runner], tokenizer: Any) -> int:
     sizes = [model.vocab_size for model in models]
     rows = min(sizes)
     if rows < max(sizes) and (tokenizer is None or len(tokenizer) > rows):
-        told = "no tokenizer tells which are padding" if tokenizer is None else f"the tokenizer has {len(tokenizer)}"
+        reason = "no tokenizer tells which are padding" if tokenizer is None else f"the tokenizer has {len(tokenizer)}"
         raise UserError(
-            f"target and drafter have vocabularies of {sizes[0]} and {sizes[1]} tokens, and {told}; "
+            f"target and drafter have vocabularies of {sizes[0]} and {sizes[1]} tokens, and {reason}; "
             "expected models of one vocabulary, or tokenizer= for padded ones"
         )
     return rows

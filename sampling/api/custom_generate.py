@@ -125,8 +125,8 @@ def _check(
         raise UserError(f"{ids.shape[0]} prompts given; expected one at a time")
     if mask is not None and not bool((mask == 1).all()):
         raise UserError("the attention mask hides tokens; expected a prompt without padding")
-    for given, known in ((processors, _WARPERS), (criteria, _CRITERIA)):
-        unknown = [type(one).__name__ for one in given if not isinstance(one, known)]
+    for parts, known in ((processors, _WARPERS), (criteria, _CRITERIA)):
+        unknown = [type(part).__name__ for part in parts if not isinstance(part, known)]
         if unknown:
             raise UserError(
                 f"{unknown[0]} is not part of this loop; expected {one_of(kind.__name__ for kind in known)}"

@@ -180,9 +180,9 @@ def runners(use_cache: bool, *models: Model, tokenizer: Any = None) -> Iterator[
     kind = ModelRunner if use_cache else RecomputingRunner
     with _ONE_AT_A_TIME, _given_back(models):
         refuse_two_kinds([name_of(model) for model in models], [encodes(model) for model in models])
-        given = [runner_for(model) for model in models]
-        rows = common_rows(given, tokenizer)
-        yield [kind(one.model, rows) for one in given]
+        runners_there = [runner_for(model) for model in models]
+        rows = common_rows(runners_there, tokenizer)
+        yield [kind(runner.model, rows) for runner in runners_there]
 
 
 @contextmanager
@@ -269,20 +269,22 @@ def rate(account: RunMetrics) -> float:
     return account.accepted / account.drafted if account.drafted else math.nan
 
 
-def _stop(target: Runner, given: StopTokens) -> frozenset[int]:
+def _stop(target: Runner, ids: StopTokens) -> frozenset[int]:
     """Ids that end a text: the given ones, else the model's own, as its generation config names them."""
-    if given is not None:
-        return stop_ids(given, target)
+    if ids is not None:
+        return stop_ids(ids, target)
     config = getattr(getattr(target.model, "hf", None), "generation_config", None)
-    own = getattr(config, "eos_token_id", None)
-    return frozenset(id for id in ([own] if isinstance(own, int) else own or ()) if 0 <= id < target.vocab_size)
+    config_ids = getattr(config, "eos_token_id", None)
+    return frozenset(
+        id for id in ([config_ids] if isinstance(config_ids, int) else config_ids or ()) if 0 <= id < target.vocab_size
+    )
 
 
 def _told(round: Round, tokenizer: Any) -> str:
     """One round as a line: what was drafted, how much of it was accepted, what followed."""
     drafted = f"drafted {_shown(round.drafts, tokenizer)}, accepted {round.accepted} of {len(round.drafts)}"
-    own = "" if round.next_token is None else f", then {_shown([round.next_token], tokenizer)}"
-    return f"round {round.number}: {drafted}{own}"
+    last = "" if round.next_token is None else f", then {_shown([round.next_token], tokenizer)}"
+    return f"round {round.number}: {drafted}{last}"
 
 
 def _shown(ids: Sequence[int], tokenizer: Any) -> str:

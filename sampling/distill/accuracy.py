@@ -50,12 +50,12 @@ def accuracy(task: Task, held_out: Sequence[TrainingBatch], ranks: int = 8) -> A
         whole = (row >= start) & (row + hits[-1][1] < batch.lengths[:, None])
         places.append(torch.stack([place[whole] for place, _ in hits]))
         right.append((places[-1] == 0).cumprod(dim=0))
-    found, chain = torch.cat(places, dim=1), torch.cat(right, dim=1).float()
+    places_of, chain = torch.cat(places, dim=1), torch.cat(right, dim=1).float()
     before = torch.cat([torch.ones_like(chain[:1]), chain[:-1]])
     conditional = (chain.sum(1) / before.sum(1).clamp(min=1)).tolist()
     table = [
         [((step == rank) * known).sum().item() / max(1.0, known.sum().item()) for rank in range(ranks)]
-        for step, known in zip(found, before, strict=True)
+        for step, known in zip(places_of, before, strict=True)
     ]
     rounds = 1 + chain.sum().item() / max(1, chain.shape[1])
     return Accuracy(tuple(conditional), rounds, tuple(tuple(line) for line in table), _covered(task, held_out))
@@ -63,19 +63,19 @@ def accuracy(task: Task, held_out: Sequence[TrainingBatch], ranks: int = 8) -> A
 
 def _covered(task: Task, batches: Sequence[TrainingBatch]) -> float:
     """Share of the tokens of all answers that are in the draft vocabulary."""
-    found = []
+    covered = []
     for batch in batches:
         place = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)[None]
         answers = batch.tokens[(place >= batch.answers[:, None]) & (place < batch.lengths[:, None])]
-        found.append(torch.isin(answers, task.trunk.ids))
-    return torch.cat(found).float().mean().item()
+        covered.append(torch.isin(answers, task.trunk.ids))
+    return torch.cat(covered).float().mean().item()
 
 
-def _ranks(task: Task, one: TrainingPass, batch: TrainingBatch) -> tuple[Tensor, int]:
+def _ranks(task: Task, training_pass: TrainingPass, batch: TrainingBatch) -> tuple[Tensor, int]:
     """At which rank `[B, T]` each row has the token it predicts (very high where the draft vocabulary lacks it)."""
-    logits = task.logits(one.rows)
-    label = torch.roll(batch.tokens, -one.ahead, dims=1)
+    logits = task.logits(training_pass.rows)
+    label = torch.roll(batch.tokens, -training_pass.ahead, dims=1)
     place = torch.searchsorted(task.trunk.ids, label).clamp(max=len(task.trunk.ids) - 1)
     score = logits.gather(2, place.unsqueeze(2))
     rank = (logits > score).sum(dim=2)
-    return torch.where(task.trunk.ids[place] == label, rank, len(task.trunk.ids)), one.ahead
+    return torch.where(task.trunk.ids[place] == label, rank, len(task.trunk.ids)), training_pass.ahead

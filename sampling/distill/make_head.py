@@ -102,15 +102,15 @@ class Data:
         return [row for corpus in self.corpora for row in self._rows(pair, corpus, seed, announce)]
 
     def _rows(self, pair: Pair, corpus: Corpus, seed: int, announce: Announce) -> list[TrainingRow]:
-        with announce(f"data: {corpus.name}") as told:
+        with announce(f"data: {corpus.name}") as say:
             if corpus.contents is None:
                 folder = recipe.data_folder(pair, f"dialogues-{seed}")
-                return recipe.write_data(pair, folder, self.tokens, seed, self.refused, told)
+                return recipe.write_data(pair, folder, self.tokens, seed, self.refused, say)
             if isinstance(corpus.contents, str):
-                return recipe.read_text(pair, corpus.contents, told)
+                return recipe.read_text(pair, corpus.contents, say)
             digest = hashlib.sha256("\0".join(corpus.contents).encode()).hexdigest()[:16]
             folder = recipe.data_folder(pair, f"{Path(corpus.name).stem}-{digest}-{seed}")
-            return recipe.answer_turns(pair, folder, corpus.contents, seed, told)
+            return recipe.answer_turns(pair, folder, corpus.contents, seed, say)
 
 
 def learned_from(rows: Sequence[TrainingRow], answers: str) -> list[TrainingRow]:
@@ -153,22 +153,22 @@ def make_head(
     task = shape.task(begun, pair, rows, schedule.seed)
     began = "" if begun is None else fingerprint(begun.module.state_dict())
     trainer = Trainer(task, rows, held_out, schedule, pair.target.device, began)
-    with announce("training") as told:
-        found = trainer.run(folder, lambda step, total, history: told(step, total, _course(history)), time.monotonic)
-    config = replace(task.config, ranks=found.ranks, recommended=task.config.recommended or found.recommended)
+    with announce("training") as say:
+        trained = trainer.run(folder, lambda step, total, history: say(step, total, _course(history)), time.monotonic)
+    config = replace(task.config, ranks=trained.ranks, recommended=task.config.recommended or trained.recommended)
     save_head(folder, config, task.module.state_dict(), task.trunk.ids)
     tokens = sum(len(row.tokens) for row in rows)
-    return Trained(config, trainer.history, found, len(rows), tokens, _words(held_out), trainer.products)
+    return Trained(config, trainer.history, trained, len(rows), tokens, _words(held_out), trainer.products)
 
 
 def check_out(folder: Path, pair: Pair) -> None:
     """Create the folder. Raises `UserError` where it cannot be written or holds a model for another target."""
     if (folder / CONFIG).is_file():
-        found = read_json(folder / CONFIG)
-        if found.get("base_digest") != pair.digest:
+        config = read_json(folder / CONFIG)
+        if config.get("base_digest") != pair.digest:
             what = (
-                f"a drafter for {found['base']} (weights {str(found.get('base_digest'))[:16]})"
-                if "base" in found
+                f"a drafter for {config['base']} (weights {str(config.get('base_digest'))[:16]})"
+                if "base" in config
                 else "a model that is not a drafter"
             )
             mine = f"{pair.target_info.name} (weights {pair.digest[:16]})"
@@ -184,8 +184,8 @@ def check_out(folder: Path, pair: Pair) -> None:
 
 
 def _course(history: History) -> str:
-    found = f", {history.tokens_per_round[-1]:.2f} tokens a round" if history.tokens_per_round else ""
-    return f"loss {history.losses[-1]:.3f}{found}"
+    rate = f", {history.tokens_per_round[-1]:.2f} tokens a round" if history.tokens_per_round else ""
+    return f"loss {history.losses[-1]:.3f}{rate}"
 
 
 def _words(rows: Sequence[TrainingRow]) -> str:

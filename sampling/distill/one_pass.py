@@ -84,11 +84,11 @@ class DsparkTask(Task):
         tokens = torch.cat([row.tokens[:-1] for row in rows])[:_TOKENS]
         read, rank = F.embedding(tokens, self.trunk.embedding.cpu()), self.config.markov_rank
         gram, output = read.T @ read, self.trunk.output.cpu()
-        found = torch.linalg.solve(gram + _damped(gram), read.T @ states)
+        solution = torch.linalg.solve(gram + _damped(gram), read.T @ states)
         metric = torch.linalg.cholesky(output.T @ output + _damped(output.T @ output))
-        kept = torch.linalg.svd(read @ found @ metric, full_matrices=False).Vh[:rank]
+        kept = torch.linalg.svd(read @ solution @ metric, full_matrices=False).Vh[:rank]
         out: Tensor = torch.linalg.solve(metric, kept, left=False)
-        return F.pad(found @ metric @ kept.T, (0, rank - len(kept))), F.pad(out, (0, 0, 0, rank - len(kept)))
+        return F.pad(solution @ metric @ kept.T, (0, rank - len(kept))), F.pad(out, (0, 0, 0, rank - len(kept)))
 
     def passes(self, batch: TrainingBatch) -> Iterator[TrainingPass]:
         """All places begin a block."""
@@ -121,8 +121,8 @@ class DsparkTask(Task):
             theirs = batch.states[self.trunk.last][text, place] @ self.trunk.output.T
             logs = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
             p = torch.softmax(theirs, dim=-1, dtype=torch.float32)
-            told = self.head.told(state.detach(), before.detach())
-            sure = F.binary_cross_entropy_with_logits(told, acceptance(p, logs.detach()))
+            accept_logits = self.head.told(state.detach(), before.detach())
+            sure = F.binary_cross_entropy_with_logits(accept_logits, acceptance(p, logs.detach()))
             weight = objective.decay**step
             total = total + weight * (LOSSES[objective.loss](p, logs) + sure)
             weights += weight

@@ -64,10 +64,10 @@ class ParallelEagleTask(Task):
 
     def passes(self, batch: TrainingBatch) -> Iterator[TrainingPass]:
         feature = self.head.read([batch.states[layer] for layer in self.config.features])
-        rows, own = self.head.text(self.embed(batch.tokens, 1), feature)
-        past = [own]
+        rows, text_rows = self.head.text(self.embed(batch.tokens, 1), feature)
+        past = [text_rows]
         yield TrainingPass(rows, 2)
         for depth in range(1, self.config.steps):
-            rows, own = self.head.masks(depth, past)
-            past.append(own)
+            rows, text_rows = self.head.masks(depth, past)
+            past.append(text_rows)
             yield TrainingPass(rows, depth + 2)

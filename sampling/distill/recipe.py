@@ -47,18 +47,18 @@ def lean_target(pair: Pair) -> LeanModel:
     return model
 
 
-def answer_turns(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told: Told) -> list[TrainingRow]:
+def answer_turns(pair: Pair, folder: Path, turns: Sequence[str], seed: int, say: Told) -> list[TrainingRow]:
     """The target's answers to these user turns, in the folder, written now as far as they lack.
 
     A run that was killed goes on behind the last whole shard; what was written to the end is never added to.
     """
     if not (folder / _WHOLE).is_file():
-        with writing(folder, lambda: told(0, len(turns), _WAITS)):
-            _answer(pair, folder, turns, seed, told)
+        with writing(folder, lambda: say(0, len(turns), _WAITS)):
+            _answer(pair, folder, turns, seed, say)
     return read_shards(folder)
 
 
-def _answer(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told: Told) -> None:
+def _answer(pair: Pair, folder: Path, turns: Sequence[str], seed: int, say: Told) -> None:
     """Write the answers that lack."""
     rows = read_shards(folder)
     how = WritingOptions(seed=1_000_003 * seed + shard_count(folder))
@@ -69,11 +69,11 @@ def _answer(pair: Pair, folder: Path, turns: Sequence[str], seed: int, told: Tol
     while part := list(islice(dialogues, SHARD)):
         save_shard(folder, part)
         done += len(part)
-        told(done, len(turns))
+        say(done, len(turns))
     (folder / _WHOLE).touch()
 
 
-def read_text(pair: Pair, text: str, told: Told) -> list[TrainingRow]:
+def read_text(pair: Pair, text: str, say: Told) -> list[TrainingRow]:
     """A text as training data: pieces of `_PIECE` tokens with the states of the target that reads them.
 
     What is left at the end is a piece of its own from `_SHORTEST` tokens on.
@@ -92,12 +92,12 @@ def read_text(pair: Pair, text: str, told: Told) -> list[TrainingRow]:
                 torch.tensor(piece), 1, False, {layer: part.to(torch.bfloat16) for layer, part in states.items()}
             )
         )
-        told(number, len(pieces))
+        say(number, len(pieces))
     return rows
 
 
 def write_data(
-    pair: Pair, folder: Path, tokens: int, seed: int, refused: Callable[[str], bool], told: Told
+    pair: Pair, folder: Path, tokens: int, seed: int, refused: Callable[[str], bool], say: Told
 ) -> list[TrainingRow]:
     """At least `tokens` answer tokens of the target's own dialogues in the folder, written now as far as they lack.
 
@@ -105,8 +105,8 @@ def write_data(
     its own seed, so that a run that was killed goes on behind the last whole one.
     """
     if _answered(folder) < tokens:
-        with writing(folder, lambda: told(0, tokens, _WAITS)):
-            _converse(pair, folder, tokens, seed, refused, told)
+        with writing(folder, lambda: say(0, tokens, _WAITS)):
+            _converse(pair, folder, tokens, seed, refused, say)
     return read_shards(folder)
 
 
@@ -115,17 +115,17 @@ def _answered(folder: Path) -> int:
     return sum(len(row.tokens) - row.answer for row in read_shards(folder))
 
 
-def _converse(pair: Pair, folder: Path, tokens: int, seed: int, refused: Callable[[str], bool], told: Told) -> None:
+def _converse(pair: Pair, folder: Path, tokens: int, seed: int, refused: Callable[[str], bool], say: Told) -> None:
     """Write the dialogues that lack."""
     model, done = lean_target(pair), _answered(folder)
     while done < tokens:
         how = WritingOptions(seed=1_000_033 * seed + shard_count(folder))
         writer = Writer(model, pair.tokenizer, pair.stop, feature_layers(model.num_layers), how)
-        told(done, tokens)
+        say(done, tokens)
         for part in _shards(writer, pair, refused):
             save_shard(folder, part)
             done += answer_tokens(part)
-            told(done, tokens)
+            say(done, tokens)
             if done >= tokens:
                 break
 
@@ -154,8 +154,8 @@ def head_config(
     """
     model, kind = lean_target(pair), MODELS[method].load_task()
     if variant and not issubclass(kind, RecurrentTask):
-        given = ", ".join(option(*item) for item in variant.items())
-        raise UserError(f"{given} given for a {method} drafter; expected eagle or mtp, which have such parts")
+        options = ", ".join(option(*item) for item in variant.items())
+        raise UserError(f"{options} given for a {method} drafter; expected eagle or mtp, which have such parts")
     shape, like = model.blocks.shape, AutoConfig.from_pretrained(pair.target_info.place)
     return HeadConfig(
         method=method,

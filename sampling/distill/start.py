@@ -34,16 +34,18 @@ def start(task: Task, rows: Sequence[TrainingRow], checkpoint: Path, layers: int
 
 def _inherit(task: Task, checkpoint: Path, sources: Mapping[str, str]) -> None:
     """The target's weights under these prefixes, ours to the target's, as far as they fit."""
-    own = task.module.state_dict()
+    weights = task.module.state_dict()
     with safe_open(checkpoint, framework="pt") as file:
-        found = {
+        inherited = {
             ours + name.removeprefix(theirs): file.get_tensor(name).float()
             for name in file.keys()  # noqa: SIM118
             for ours, theirs in sources.items()
             if name.startswith(theirs)
         }
-    fit = {name: weight for name, weight in found.items() if name in own and own[name].shape == weight.shape}
-    task.module.load_state_dict({**own, **fit})
+    fit = {
+        name: weight for name, weight in inherited.items() if name in weights and weights[name].shape == weight.shape
+    }
+    task.module.load_state_dict({**weights, **fit})
 
 
 def _regression(task: Task, rows: Sequence[TrainingRow], step: int) -> Tensor:
@@ -55,8 +57,8 @@ def _regression(task: Task, rows: Sequence[TrainingRow], step: int) -> Tensor:
         gram += read.T @ read
         cross += read.T @ state
     damping = torch.diag(_DAMPING * gram.diagonal() + 1e-6)
-    found: Tensor = torch.linalg.solve(gram + damping, cross)
-    return found.T
+    solution: Tensor = torch.linalg.solve(gram + damping, cross)
+    return solution.T
 
 
 def _pairs(task: Task, rows: Sequence[TrainingRow], step: int) -> Iterator[tuple[Tensor, Tensor]]:

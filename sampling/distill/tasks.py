@@ -103,11 +103,11 @@ class Task(ABC):
         """
         p = torch.softmax(batch.states[self.trunk.last] @ self.trunk.output.T, dim=-1, dtype=torch.float32)
         total, weights = batch.tokens.new_zeros((), dtype=torch.float32), 0.0
-        for number, one in enumerate(islice(self.passes(batch), self.trained(progress))):
-            rows, label = _facing(one, batch)
+        for number, training_pass in enumerate(islice(self.passes(batch), self.trained(progress))):
+            rows, label = _facing(training_pass, batch)
             if not len(rows[0]):
                 continue
-            logs = torch.log_softmax(self.logits(one.rows[rows]), dim=-1, dtype=torch.float32)
+            logs = torch.log_softmax(self.logits(training_pass.rows[rows]), dim=-1, dtype=torch.float32)
             weight = objective.decay**number
             total = total + weight * LOSSES[objective.loss](p[label], logs)
             weights += weight
@@ -119,11 +119,11 @@ class Task(ABC):
         return F.embedding(moved[:, : tokens.shape[1]], self.trunk.embedding)
 
 
-def _facing(one: TrainingPass, batch: TrainingBatch) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def _facing(training_pass: TrainingPass, batch: TrainingBatch) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """(rows of the pass, rows of the target's distribution) that predict the same token of the text."""
-    places = torch.arange(one.rows.shape[1], device=batch.tokens.device)
-    sequence, row = (places[None, :] + one.ahead < batch.lengths[:, None]).nonzero(as_tuple=True)
-    return (sequence, row), (sequence, row + one.ahead - 1)
+    places = torch.arange(training_pass.rows.shape[1], device=batch.tokens.device)
+    sequence, row = (places[None, :] + training_pass.ahead < batch.lengths[:, None]).nonzero(as_tuple=True)
+    return (sequence, row), (sequence, row + training_pass.ahead - 1)
 
 
 class RecurrentTask(Task):
@@ -171,8 +171,8 @@ class RecurrentTask(Task):
         state = self.head.read([batch.states[layer] for layer in self.config.features])
         past: list[tuple[Tensor, Tensor]] = []
         for step in range(self.config.steps):
-            state, own = self.head(self.embed(batch.tokens, step + 1), state, step, past)
-            past.append(own)
+            state, rows = self.head(self.embed(batch.tokens, step + 1), state, step, past)
+            past.append(rows)
             yield TrainingPass(self.head.output(state), step + 2)
 
     def logits(self, rows: Tensor) -> Tensor:

@@ -106,10 +106,10 @@ class Trainer:
             self._learn(step, TrainingBatch.of(rows, self._layers, self.device))
             self.history.tokens.append(sum(len(row.tokens) for row in rows))
             if (step + 1) % self.schedule.every == 0 or step + 1 == self.steps:
-                found = accuracy(self.task, self._held_out)
+                accuracy_now = accuracy(self.task, self._held_out)
                 self.history.checked.append(step + 1)
-                self.history.conditional.append(found.conditional)
-                self.history.tokens_per_round.append(found.tokens_per_round)
+                self.history.conditional.append(accuracy_now.conditional)
+                self.history.tokens_per_round.append(accuracy_now.tokens_per_round)
                 self.history.seconds = clock() - before
                 self._save(folder, step + 1)
             watch(step + 1, self.steps, self.history)

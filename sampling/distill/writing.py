@@ -150,8 +150,8 @@ class Writer:
         openings = [tokenizer.encode(text, add_special_tokens=False) if text else [] for text in OPENINGS]
         self._openings = [ids[: self._how.user_tokens - 1] for ids in openings]
         longest = room - self._how.answer_tokens
-        given = (tokenizer.encode(turn, add_special_tokens=False)[:longest] for turn in turns or ())
-        self._turns = None if turns is None else list(given)[::-1]
+        opening_ids = (tokenizer.encode(turn, add_special_tokens=False)[:longest] for turn in turns or ())
+        self._turns = None if turns is None else list(opening_ids)[::-1]
         self._choose = random.Random(how.seed)
         self._drawn, self._greedy = TopKProcessor(how.temperature, how.top_k), GreedyProcessor()
         self._answers: list[Request] = []

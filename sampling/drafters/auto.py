@@ -151,12 +151,12 @@ class AutoDrafter(Drafter):
     ) -> StepGenerator[Proposal]:
         """What the model drafts, joined with a copy where nothing was drawn."""
         rule = chooser.rule_for(name)
-        own = yield from stepwise(self.models[name].propose(seq, chooser.handed(name), room))
-        if copy is None or own.draft_probs is not None or not self.trees:
-            return replace(own, source=name)
-        both, rows = joined(own, rule.survival[1:], copy.tokens, copy.truncated.survival, rule.seconds)
+        round_of_model = yield from stepwise(self.models[name].propose(seq, chooser.handed(name), room))
+        if copy is None or round_of_model.draft_probs is not None or not self.trees:
+            return replace(round_of_model, source=name)
+        both, rows = joined(round_of_model, rule.survival[1:], copy.tokens, copy.truncated.survival, rule.seconds)
         if not rows:
-            return replace(own, source=name)
+            return replace(round_of_model, source=name)
         chooser.rule_for(COPIES).assign_rows(rows)
         return replace(both, source=f"{name}+{COPIES}")
 
@@ -167,12 +167,12 @@ def _guessed(plain: CostModel) -> CostModel:
     return replace(plain, first_s=ASSUMED_COSTS.first_s * forward_s, step_s=ASSUMED_COSTS.step_s * forward_s)
 
 
-def _with_copy(own: ExpectedRound, copy: CopyDraft | None, nothing: ExpectedRound) -> ExpectedRound:
+def _with_copy(expected: ExpectedRound, copy: CopyDraft | None, nothing: ExpectedRound) -> ExpectedRound:
     """A model's drafts beside a copy: they are of use where the copy is wrong from its first token on."""
     if copy is None:
-        return own
-    tokens = copy.truncated.expected.tokens + (1.0 - copy.truncated.survival[0]) * (own.tokens - 1.0)
-    return ExpectedRound(tokens, copy.truncated.expected.seconds + own.seconds - nothing.seconds)
+        return expected
+    tokens = copy.truncated.expected.tokens + (1.0 - copy.truncated.survival[0]) * (expected.tokens - 1.0)
+    return ExpectedRound(tokens, copy.truncated.expected.seconds + expected.seconds - nothing.seconds)
 
 
 def worth_trying(profile: LatencyProfile, drafters: abc.Sequence[str]) -> list[str]:
@@ -193,6 +193,6 @@ def _rate(profile: LatencyProfile, drafter: str) -> float | None:
     times = profile.drafters[drafter]
     tokens, seconds = max(
         ((times.tokens(count), cost_model.seconds(count)) for count in range(1, _DRAFTS + 1)),
-        key=lambda one: one[0] / one[1],
+        key=lambda item: item[0] / item[1],
     )
     return tokens / seconds if (tokens + _HOPE) / seconds > 1.0 / plain.seconds(0) else 0.0

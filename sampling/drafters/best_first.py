@@ -61,8 +61,8 @@ def best_first(logits: Tensor, most: int, rule: LengthRule) -> Proposal:
         raise NoDistribution("drafter")
     if not kept:
         return Proposal.empty(logits.device)
-    told = one_if_finite(moved(torch.tensor(chances[:kept]), logits.device))
-    return Proposal(sent(tokens[:kept], logits.device), parents[:kept], None, first, told)
+    finite = one_if_finite(moved(torch.tensor(chances[:kept]), logits.device))
+    return Proposal(sent(tokens[:kept], logits.device), parents[:kept], None, first, finite)
 
 
 def choices(logits: Tensor, most: int, rule: LengthRule) -> list[list[CandidateToken]]:
@@ -71,17 +71,17 @@ def choices(logits: Tensor, most: int, rule: LengthRule) -> list[list[CandidateT
     A token that cannot stand there is left out.
     """
     best = torch.softmax(logits.float(), dim=-1).topk(min(most, logits.shape[1]), dim=-1)
-    told = torch.stack([best.indices.float(), best.values]).tolist()  # one read; ids below 2^24 are whole in float32
-    return [_ranked(depth, zip(*place, strict=True), rule) for depth, place in enumerate(zip(*told, strict=True))]
+    read = torch.stack([best.indices.float(), best.values]).tolist()  # one read; ids below 2^24 are whole in float32
+    return [_ranked(depth, zip(*place, strict=True), rule) for depth, place in enumerate(zip(*read, strict=True))]
 
 
-def _ranked(depth: int, told: Iterable[tuple[float, float]], rule: LengthRule) -> list[CandidateToken]:
-    found = [
+def _ranked(depth: int, pairs: Iterable[tuple[float, float]], rule: LengthRule) -> list[CandidateToken]:
+    children = [
         CandidateToken(int(token), chance, rule.tree_growth.acceptance(chance, depth))
-        for token, chance in told
+        for token, chance in pairs
         if chance
     ]
-    return sorted(found, key=lambda choice: choice.accepted, reverse=True)
+    return sorted(children, key=lambda choice: choice.accepted, reverse=True)
 
 
 def likeliest(places: Sequence[Sequence[CandidateToken]], most: int) -> Iterator[Node]:

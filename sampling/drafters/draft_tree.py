@@ -100,7 +100,7 @@ class _Nodes:
         return self.tokens.shape[0]
 
     def _parts(self) -> list[Tensor]:
-        return [one for one in (self.tokens, self.parents, self.chances, self.probs) if one is not None]
+        return [tensor for tensor in (self.tokens, self.parents, self.chances, self.probs) if tensor is not None]
 
     def at(self, places: Tensor) -> "_Nodes":
         """Some of them, in that order."""
@@ -158,16 +158,16 @@ def _kept(nodes: _Nodes, most: int, rule: LengthRule) -> Tree:
 
 def _children(shape: TreeShape, level: int, parents: Tensor, chances: Tensor, picked: PickedTokens) -> _Nodes:
     """The tokens that were picked behind each parent, as many as the shape has; `chances` are the parents'."""
-    own = picked.chances.to(chances.dtype)
+    chances_below = picked.chances.to(chances.dtype)
     if shape.ranks is not None:
         shares = tuple(shape.ranks[min(level, len(shape.ranks) - 1)])
-        ranks = kept(shares, wide(own.device), own.device)[: own.shape[1]]
-        own = ranks + own[:, :1] * 0.0
-    width = own.shape[1]
-    below = chances.to(own.device).unsqueeze(1) * own
+        ranks = kept(shares, wide(chances_below.device), chances_below.device)[: chances_below.shape[1]]
+        chances_below = ranks + chances_below[:, :1] * 0.0
+    width = chances_below.shape[1]
+    below = chances.to(chances_below.device).unsqueeze(1) * chances_below
     probs = None if picked.probs is None else picked.probs[:, :width].flatten(0, 1)
     tokens = picked.tokens[:, :width].flatten()
-    return _Nodes(tokens, parents.to(own.device).repeat_interleave(width), below.flatten(), probs)
+    return _Nodes(tokens, parents.to(chances_below.device).repeat_interleave(width), below.flatten(), probs)
 
 
 def _falling(ranks: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:

@@ -35,7 +35,7 @@ class Drawing:
 
     def run(self, feeds: Sequence[tuple[Tensor, Source]]) -> Sequence[tuple[Tensor, Tensor]]:
         """See `BatchExecutor.run`; each feeds its logits and its numbers."""
-        logits = feeds[0][0] if len(feeds) == 1 else torch.cat([one for one, _ in feeds])
+        logits = feeds[0][0] if len(feeds) == 1 else torch.cat([logits for logits, _ in feeds])
         q, here = self._processor(logits), torch.device("cpu")
         coins = [uniform((1, 1), coins, here, wide(logits.device), "draft") for _, coins in feeds]
         tokens = inverted(q, moved(torch.cat(coins), logits.device))

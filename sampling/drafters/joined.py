@@ -10,20 +10,20 @@ from utils.device.sent import sent
 
 
 def joined(
-    own: Proposal,
+    drafted: Proposal,
     survival: Sequence[float],
     copy: Sequence[int],
     copied: Sequence[float],
     seconds: Callable[[int], float],
 ) -> tuple[Proposal, tuple[int, ...]]:
-    """`own` with as much of the copy as pays beside it, and the rows of the copy's drafts in it.
+    """`drafted` with as much of the copy as pays beside it, and the rows of the copy's drafts in it.
 
     survival, copied: of each draft, that it is reached and accepted. seconds: a round with so many drafts. Where the
-    copy agrees with `own` it takes the same rows; where they part, no more is left for it than `own` leaves.
+    copy agrees with `drafted` it takes the same rows; where they part, no more is left for it than `drafted` leaves.
 
-    Example: own a -> b and the copy a c d: rows a 0, b 1, c 2 behind a, d 3; the copy's rows are (0, 2, 3).
+    Example: drafted a -> b and the copy a c d: rows a 0, b 1, c 2 behind a, d 3; the copy's rows are (0, 2, 3).
     """
-    tokens, parents = own.tokens.tolist(), list(own.parent_rows)
+    tokens, parents = drafted.tokens.tolist(), list(drafted.parent_rows)
     row_of = {(parent, token): row for row, (parent, token) in enumerate(zip(parents, tokens, strict=True))}
     at, rows, shared = -1, list[int](), 0
     while shared < len(copy) and (at, copy[shared]) in row_of:
@@ -34,7 +34,7 @@ def joined(
     more = copied[shared:]
     scale = max(0.0, min(1.0, left / more[0])) if more and more[0] > 0.0 else 0.0
     count, _ = best_length(
-        [scale * one for one in more], lambda number: seconds(len(tokens) + number), 1.0 + sum(survival)
+        [scale * factor for factor in more], lambda number: seconds(len(tokens) + number), 1.0 + sum(survival)
     )
     for token in copy[shared : shared + count]:
         rows.append(len(tokens))
@@ -42,10 +42,10 @@ def joined(
         parents.append(at)
         at = rows[-1]
     if not count:
-        return own, tuple(rows)
-    ids = sent(tokens, own.tokens.device)
-    chances = None if own.point_mass_check is None else F.pad(own.point_mass_check, (0, count), value=1.0)
-    return Proposal(ids, tuple(parents), None, own.first_logits, chances), tuple(rows)
+        return drafted, tuple(rows)
+    ids = sent(tokens, drafted.tokens.device)
+    chances = None if drafted.point_mass_check is None else F.pad(drafted.point_mass_check, (0, count), value=1.0)
+    return Proposal(ids, tuple(parents), None, drafted.first_logits, chances), tuple(rows)
 
 
 def _at(survival: Sequence[float], row: int) -> float:

@@ -43,8 +43,8 @@ class ModelDrafter(ForwardDrafter):
     def observe(self, seq: Sequence, round: Round) -> None:
         """Keep what was fed of the text, and the drafts that were accepted: another's may stand beside them."""
         slot: Runner = seq.drafter_state[self]
-        own = sum(1 for _ in takewhile(lambda place: place[0] == place[1], enumerate(round.path)))
-        slot.crop(min(slot.length, len(seq.tokens) - len(round.emitted) + own))
+        accepted = sum(1 for _ in takewhile(lambda place: place[0] == place[1], enumerate(round.path)))
+        slot.crop(min(slot.length, len(seq.tokens) - len(round.emitted) + accepted))
         self._roll_back(seq)
 
     def room(self, seq: Sequence) -> int:

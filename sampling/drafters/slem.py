@@ -32,18 +32,18 @@ class SlemDrafter(CrossingDrafter):
         if room <= 0 or gamma.gamma == 0:
             return Proposal.empty(seq.device)
         logits = yield from text.request_catch_up(seq.tokens)
-        own: list[Tensor] = []
+        drafted: list[Tensor] = []
         best: list[Tensor] = []
-        while gamma.before(len(own), distribution := LogitsDistribution(logits[0])):
+        while gamma.before(len(drafted), distribution := LogitsDistribution(logits[0])):
             token, chance = yield ForwardRequest(BEST, logits)
-            own.append(token)
+            drafted.append(token)
             best.append(chance)
-            if len(own) == room or not gamma.after(len(own), distribution, token[0]):
+            if len(drafted) == room or not gamma.after(len(drafted), distribution, token[0]):
                 break
             logits = yield from text.feed(token)
-        if not own:
+        if not drafted:
             return Proposal.empty(seq.device)
-        ids = torch.cat(own).tolist()
+        ids = torch.cat(drafted).tolist()
         text.keep(ids)  # rows of what is rejected go when the text is read again
         tokens = self.crossing.continued(text.word(seq.tokens), ids)[: min(limit, gamma.gamma)]
         chance = one_if_finite(torch.cat(best)).min().to(seq.device)

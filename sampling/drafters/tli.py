@@ -30,9 +30,9 @@ class TliDrafter(CrossingDrafter, ForwardDrafter):
 
     def observe(self, seq: Sequence, round: Round) -> None:
         """Keep what was fed of the accepted drafts: another's may stand beside them."""
-        own = [round.drafts[row] for place, row in enumerate(round.path) if place == row]
+        accepted = [round.drafts[row] for place, row in enumerate(round.path) if place == row]
         text: OwnText = seq.drafter_state[self]
-        text.keep([self.crossing.own_of[number] for number in own if number in self.crossing.own_of])
+        text.keep([self.crossing.own_of[number] for number in accepted if number in self.crossing.own_of])
 
     def room(self, seq: Sequence) -> int:
         text: OwnText = seq.drafter_state[self]

@@ -32,11 +32,13 @@ def refereed(runner: Runner, prompt: Sequence[int], output: Sequence[int], coars
     between both, or twice the spacing of the format's numbers at that size. coarsest: that spacing at 1 in the format
     which wrote the answer, where it is coarser than the runner's.
     """
-    one, other = (_rows(runner, prompt, output, block) for block in _BLOCKS)
-    chosen = torch.tensor(list(output), device=one.device).unsqueeze(1)
-    best = one.amax(-1)
-    behind = torch.minimum(best - one.gather(1, chosen).squeeze(1), other.amax(-1) - other.gather(1, chosen).squeeze(1))
-    noise = float((one - other).abs().max())
+    first, other = (_rows(runner, prompt, output, block) for block in _BLOCKS)
+    chosen = torch.tensor(list(output), device=first.device).unsqueeze(1)
+    best = first.amax(-1)
+    behind = torch.minimum(
+        best - first.gather(1, chosen).squeeze(1), other.amax(-1) - other.gather(1, chosen).squeeze(1)
+    )
+    noise = float((first - other).abs().max())
     eps = max(torch.finfo(runner.model.dtype).eps, coarsest)
     allowed = 2 * torch.clamp(best.abs() * eps, min=noise)
     wrong = (behind > allowed).nonzero()
@@ -46,9 +48,9 @@ def refereed(runner: Runner, prompt: Sequence[int], output: Sequence[int], coars
 def _rows(runner: Runner, prompt: Sequence[int], output: Sequence[int], block: int) -> Tensor:
     """The rows `[n, V]` in float32 from which each token of the output would be chosen."""
     start = runner.read(prompt).tokens
-    tokens, count, found = [*start, *output][:-1], len(output), list[Tensor]()
+    tokens, count, rows_found = [*start, *output][:-1], len(output), list[Tensor]()
     for begin in range(0, len(tokens), block):
         some = tokens[begin : begin + block]
         wanted = max(0, min(len(some), begin + len(some) - (len(tokens) - count)))
-        found.append(runner.forward(some, rows=wanted).logits.float())
-    return torch.cat(found)
+        rows_found.append(runner.forward(some, rows=wanted).logits.float())
+    return torch.cat(rows_found)

@@ -29,7 +29,7 @@ class State:
     @property
     def bytes(self) -> int:
         """Of keys, values and states."""
-        tensors = (*(one for pair in self.rows.values() for one in pair), *self.hidden.values())
+        tensors = (*(tensor for pair in self.rows.values() for tensor in pair), *self.hidden.values())
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
@@ -64,7 +64,7 @@ def _refuse_other_shape(state: State, runner: KVTransferable) -> None:
     known = {layer: _shapes(rows) for layer, rows in runner.kept.rows().items()}
     tensors = [*(row for rows in state.rows.values() for row in rows), *state.hidden.values()]
     dtypes = {tensor.dtype for tensor in tensors} | {runner.model.dtype}
-    widths = {one.shape[1] for one in state.hidden.values()} | {runner.model.embedding.shape[1]}
+    widths = {states.shape[1] for states in state.hidden.values()} | {runner.model.embedding.shape[1]}
     if len(dtypes) > 1 or len(widths) > 1 or (state.tokens and known and shapes != known):
         raise UserError("the prefilled state has rows of other layers, shapes or numbers than the target keeps")
 

@@ -33,9 +33,13 @@ class Attention(nn.Module):
         group = self.heads // self.kv_heads
         keys = turned(self.k_proj(x).view(batch, count, self.kv_heads, self.dim), rotation)
         values = self.v_proj(x).view(batch, count, self.kv_heads, self.dim)
-        own = keys.repeat_interleave(group, 2).transpose(1, 2), values.repeat_interleave(group, 2).transpose(1, 2)
-        out = _attend(query, [*past, own]) if past else F.scaled_dot_product_attention(query, *own, is_causal=True)
-        return self.o_proj(out.transpose(1, 2).reshape(batch, count, -1)), own
+        rows_here = keys.repeat_interleave(group, 2).transpose(1, 2), values.repeat_interleave(group, 2).transpose(1, 2)
+        out = (
+            _attend(query, [*past, rows_here])
+            if past
+            else F.scaled_dot_product_attention(query, *rows_here, is_causal=True)
+        )
+        return self.o_proj(out.transpose(1, 2).reshape(batch, count, -1)), rows_here
 
 
 def _attend(query: Tensor, passes: Sequence[Rows]) -> Tensor:
@@ -117,6 +121,6 @@ class Block(nn.Module):
         """`[B, T, H]` -> the same and this pass's keys and values; `read`: what attention reads instead of x."""
         if read is None:
             read = x if self.input_layernorm is None else self.input_layernorm(x)
-        out, own = self.self_attn(read, rotation, past)
+        out, rows_here = self.self_attn(read, rotation, past)
         x = x + out
-        return x + self.mlp(self.post_attention_layernorm(x)), own
+        return x + self.mlp(self.post_attention_layernorm(x)), rows_here

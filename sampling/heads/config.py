@@ -127,7 +127,7 @@ class HeadConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any], place: str) -> "HeadConfig":
         """From config.json. Raises `UserError` for keys that are missing or unknown, and for wrong values."""
-        known = {one.name for one in fields(cls)}
+        known = {field.name for field in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
             near = nearest(unknown[0], known)
@@ -145,7 +145,7 @@ class HeadConfig:
             raise UserError(f"{place}: config.json: features or ranks hold no lists; expected lists") from None
 
 
-_REQUIRED = [one.name for one in fields(HeadConfig)[:6]]
+_REQUIRED = [field.name for field in fields(HeadConfig)[:6]]
 
 
 def _share(value: Any) -> bool:

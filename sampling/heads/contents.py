@@ -36,7 +36,7 @@ def check_weights(place: str, config: HeadConfig, weights: Mapping[str, Tensor])
     if _MODULES[config.method] in (RecurrentHead, ParallelEagleHead, OnePassHead) and not config.features:
         raise UserError(f"{place}: config.json: features [] given; expected one state of the target or more")
     with torch.device("meta"):
-        expected = {name: tuple(one.shape) for name, one in _MODULES[config.method](config).state_dict().items()}
+        expected = {name: tuple(weight.shape) for name, weight in _MODULES[config.method](config).state_dict().items()}
     missing, strange = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
     if missing:
         raise UserError(

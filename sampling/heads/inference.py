@@ -66,7 +66,7 @@ class RecurrentForward:
         return cls(
             config,
             weights.get("embedding.weight", target.embedding),
-            tuple(one for place in range(len(config.features)) if (one := norm(f"state_norms.{place}"))),
+            tuple(normed for place in range(len(config.features)) if (normed := norm(f"state_norms.{place}"))),
             feature,
             norm("embed_norm"),
             norm("feature_norm"),
@@ -91,7 +91,8 @@ class RecurrentForward:
         """The feature of the target's states, one a layer."""
         each = self.config.state_norm == "each"
         joined = torch.cat(
-            [norm(one) for norm, one in zip(self.state_norms, states, strict=True)] if each else list(states), dim=-1
+            [norm(state) for norm, state in zip(self.state_norms, states, strict=True)] if each else list(states),
+            dim=-1,
         )
         if self.config.state_norm == "joined":
             joined = self.state_norms[0](joined)
@@ -158,6 +159,6 @@ def output_matrix(head: Head, target: CausalModel) -> Linear:
     if head.config.output_rank:
         down, up = (head.weights[name].to(target.device, target.dtype) for name in LOW_RANK)
         return ReducedOutput(LowRank(make_linear(down), make_linear(up)), ids, target.vocab_size)
-    own = head.weights.get("output.weight")
-    weight = target.output_rows(ids) if own is None else own.to(target.device, target.dtype)
+    output_weight = head.weights.get("output.weight")
+    weight = target.output_rows(ids) if output_weight is None else output_weight.to(target.device, target.dtype)
     return ReducedOutput(make_linear(weight), ids, target.vocab_size)

@@ -52,10 +52,10 @@ class OnePassHead(nn.Module):
         x = torch.cat([first.unsqueeze(2), masked], dim=2)
         places = (anchors.unsqueeze(1) + torch.arange(rows, device=anchors.device)).flatten()
         there = rotations(config, torch.arange(text.shape[1], device=text.device))
-        own = rotations(config, places)
+        rotation_here = rotations(config, places)
         hidden = torch.arange(text.shape[1], device=text.device) >= anchors.repeat_interleave(rows).unsqueeze(1)
         for block in self.blocks:
-            x = _through(cast(Block, block), x, text, there, own, hidden)
+            x = _through(cast(Block, block), x, text, there, rotation_here, hidden)
         y: Tensor = self.norm(x)
         return y[:, :, 1:] if config.fills else y
 
@@ -74,16 +74,16 @@ class OnePassHead(nn.Module):
         return y
 
 
-def _through(block: Block, x: Tensor, text: Tensor, there: Rows, own: Rows, hidden: Tensor) -> Tensor:
+def _through(block: Block, x: Tensor, text: Tensor, there: Rows, rows_here: Rows, hidden: Tensor) -> Tensor:
     """One layer for all blocks `[B, A, g, H]`; hidden: `[A * g, T]` bool, rows of the text that a row does not see."""
     assert block.input_layernorm is not None
     read = block.input_layernorm(x)
-    x = x + _attention(block, read, text, there, own, hidden)
+    x = x + _attention(block, read, text, there, rows_here, hidden)
     y: Tensor = x + block.mlp(block.post_attention_layernorm(x))
     return y
 
 
-def _attention(block: Block, read: Tensor, text: Tensor, there: Rows, own: Rows, hidden: Tensor) -> Tensor:
+def _attention(block: Block, read: Tensor, text: Tensor, there: Rows, rows_here: Rows, hidden: Tensor) -> Tensor:
     """Each row attends to the text before its block and to its block, under one softmax."""
     attention = block.self_attn
     batch, anchors, rows, _ = read.shape
@@ -96,9 +96,9 @@ def _attention(block: Block, read: Tensor, text: Tensor, there: Rows, own: Rows,
         return made.repeat_interleave(attention.heads // count, 2).transpose(1, 2)
 
     kv_heads = attention.kv_heads
-    query = heads(attention.q_proj, flat, attention.heads, own) * attention.dim**-0.5
+    query = heads(attention.q_proj, flat, attention.heads, rows_here) * attention.dim**-0.5
     keys, values = heads(attention.k_proj, text, kv_heads, there), heads(attention.v_proj, text, kv_heads, None)
-    beside, meant = heads(attention.k_proj, flat, kv_heads, own), heads(attention.v_proj, flat, kv_heads, None)
+    beside, meant = heads(attention.k_proj, flat, kv_heads, rows_here), heads(attention.v_proj, flat, kv_heads, None)
     blocks = (batch, group * kv_heads, anchors, rows, attention.dim)
     above = (query @ keys.transpose(-1, -2)).masked_fill(hidden, float("-inf"))
     across = (query.view(blocks) @ beside.view(blocks).transpose(-1, -2)).flatten(2, 3)

@@ -73,9 +73,9 @@ class OnePassForward:
         if config.markov_rank:
             after = make_linear(weights["markov_out.weight"].index_select(0, ids))
             markov = Markov(weights["markov_in.weight"], after, ids)
-        told = None
+        confidence = None
         if config.confidence != "none":
-            told = make_linear(weights["confidence.weight"], weights.get("confidence.bias"))
+            confidence = make_linear(weights["confidence.weight"], weights.get("confidence.bias"))
         return cls(
             config,
             embedding,
@@ -87,7 +87,7 @@ class OnePassForward:
             Norm(weights["norm.weight"], eps),
             output_matrix(head, target),
             markov,
-            told,
+            confidence,
             window,
         )
 
@@ -109,11 +109,13 @@ class OnePassForward:
         blocks, shape = self.blocks, self.blocks.shape
         cos, sin = blocks.cos[positions].unsqueeze(1), blocks.sin[positions].unsqueeze(1)
         both = self.inject(text).view(len(text), len(blocks.layers), 2, shape.kv_heads, shape.head_dim)
-        found = []
+        injected_rows = []
         for place, layer in enumerate(blocks.layers):
             keys = both[:, place, 0] if layer.k_norm is None else layer.k_norm(both[:, place, 0])
-            found.append((torch.addcmul(keys * cos, keys.roll(shape.head_dim // 2, -1), sin), both[:, place, 1]))
-        return found
+            injected_rows.append(
+                (torch.addcmul(keys * cos, keys.roll(shape.head_dim // 2, -1), sin), both[:, place, 1])
+            )
+        return injected_rows
 
     def run(self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: Attending) -> Tensor:
         """States `[m * steps, H]` behind the last norm, of the blocks that begin with these tokens `[m]`.
@@ -138,7 +140,7 @@ class OnePassForward:
 
 def _inject(config: HeadConfig, weights: dict[str, Tensor]) -> Linear:
     """The key and value projections of all layers as one product of what is read of the text."""
-    names = [f"blocks.{place}.self_attn.{one}_proj" for place in range(config.layers) for one in "kv"]
+    names = [f"blocks.{place}.self_attn.{letter}_proj" for place in range(config.layers) for letter in "kv"]
     weight = torch.cat([weights[f"{name}.weight"] for name in names])
     biases = [weights.get(f"{name}.bias", weight.new_zeros(len(weights[f"{name}.weight"]))) for name in names]
     return make_linear(weight, torch.cat(biases) if any(f"{name}.bias" in weights for name in names) else None)

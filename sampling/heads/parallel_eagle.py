@@ -42,9 +42,9 @@ class ParallelEagleHead(JoiningHead):
         positions = torch.arange(first, first + embedded.shape[1], device=embedded.device)
         rotation = rotations(self.config, positions)
         x, read = self.entering(embedded, feature)
-        state, rows = self.block(x, rotation, [one[0] for one in past], read)
+        state, rows = self.block(x, rotation, [rows_of_block[0] for rows_of_block in past], read)
         each = [rows]
         for number, block in enumerate(self.later, start=1):
-            state, rows = block(state, rotation, [one[number] for one in past])
+            state, rows = block(state, rotation, [rows_of_block[number] for rows_of_block in past])
             each.append(rows)
         return self._normed(state), each

@@ -25,10 +25,10 @@ def adapted(name: str, model: PreTrainedModel) -> CausalModel:
         causal: CausalModel = _with_encoder(name, model)
         refuse_no_rollback(name, causal, tokens)
         return causal
-    own = own_logits(name, model.eval(), tokens)
+    logits = own_logits(name, model.eval(), tokens)
     decoder = _decoder(model)
-    refuse_no_rollback(name, decoder, tokens, own)
-    decoder.trees = runs_trees(decoder, tokens, own, rows_aside(model.config))
+    refuse_no_rollback(name, decoder, tokens, logits)
+    decoder.trees = runs_trees(decoder, tokens, logits, rows_aside(model.config))
     return decoder
 
 

@@ -166,12 +166,12 @@ def read_weights(origin: ModelOrigin, about: UnreadCheckpoint, **how: Any) -> tu
     """The transformers model, and a note on weights that it has no use for. how: where it goes, and in which dtype."""
     refuse_broken_settings(folder_of(origin))
     with reading(origin, "its weights", about.shared["trust_remote_code"]):
-        hf, told = auto_class(about.config).from_pretrained(
+        hf, loading_info = auto_class(about.config).from_pretrained(
             origin.place, output_loading_info=True, **how, **about.shared
         )
-    refuse_untrained(origin.name, hf, told)
+    refuse_untrained(origin.name, hf, loading_info)
     refuse_config(origin.name, hf.config, getattr(hf, "_is_stateful", False))
-    return hf.eval(), unused_weights(origin.name, told)
+    return hf.eval(), unused_weights(origin.name, loading_info)
 
 
 def runnable(origin: ModelOrigin, hf: Any, weights: str) -> tuple[CausalModel, str, tuple[str, ...]]:

@@ -24,20 +24,20 @@ def refuse_sizes(name: str, config: Any) -> None:
             raise wrong_value(f"{name}: {key} in config.json", value, "an integer of 1 or more")
 
 
-def refuse_untrained(name: str, model: Any, told: Mapping[str, Any]) -> None:
+def refuse_untrained(name: str, model: Any, loading_info: Mapping[str, Any]) -> None:
     """Raise `UserError` where a checkpoint lacks weights of its model, which transformers fills with random numbers.
 
-    told: what `from_pretrained` tells with `output_loading_info`.
+    loading_info: what `from_pretrained` tells with `output_loading_info`.
     """
     trained = {weight for weight, _ in model.named_parameters()}
-    missing = sorted(trained.intersection(told["missing_keys"]))
+    missing = sorted(trained.intersection(loading_info["missing_keys"]))
     if missing:
         raise UserError(f"{name}: its weights lack {_first(missing)}; expected all that its config.json asks for")
 
 
-def unused_weights(name: str, told: Mapping[str, Any]) -> str | None:
-    """A note on weights of the file that the model has no place for, or None. told: as above."""
-    unused = sorted(told["unexpected_keys"])
+def unused_weights(name: str, loading_info: Mapping[str, Any]) -> str | None:
+    """A note on weights of the file that the model has no place for, or None. loading_info: as above."""
+    unused = sorted(loading_info["unexpected_keys"])
     return f"{name}: its config.json has no place for {_first(unused)}: left out." if unused else None
 
 

@@ -59,10 +59,10 @@ def lean_folder(folder: Path, device: torch.device, dtype: torch.dtype, weights:
     None where the lean forward does not cover it. Only our own conversions: their config.json is written whole, so
     that no default of a transformers class has to be known.
     """
-    found = converted_shape(folder)
-    if found is None:
+    converted = converted_shape(folder)
+    if converted is None:
         return None
-    config, inv_freq = found
+    config, inv_freq = converted
     refuse_indivisible(weights, folder.name, LayerSizes.of_config(config), f"target_weights {weights}")
     stored = _File(folder / WEIGHTS_FILE, device, dtype, weights)
     return lean.from_weights(config, stored, inv_freq, format=FORMATS[weights])

@@ -15,27 +15,27 @@ from utils.provenance import ROOT
 MODELS = ROOT / "models"
 
 
-def heads_for(target: str, given: str | None) -> dict[str, Path]:
-    """Folders of heads by kind: those in `given`, commas between, then those in models/ for this target.
+def heads_for(target: str, place: str | None) -> dict[str, Path]:
+    """Folders of heads by kind: those in `place`, commas between, then those in models/ for this target.
 
     Raises `UserError` for a given folder that is no head, and for two of one kind.
     """
-    found: dict[str, Path] = {}
-    for text in given.split(",") if given else ():
+    folders: dict[str, Path] = {}
+    for text in place.split(",") if place else ():
         folder = Path(text.strip()).expanduser()
         kind = kind_of(folder)
-        if kind in found:
-            raise UserError(f"{found[kind]} and {folder} are both {kind} heads; expected one of each kind")
-        found[kind] = folder
+        if kind in folders:
+            raise UserError(f"{folders[kind]} and {folder} are both {kind} heads; expected one of each kind")
+        folders[kind] = folder
     for folder in sorted(MODELS.glob("*/")):
         if is_own_head(folder) and (config := _config(folder)).base == target:
-            found.setdefault(config.method, folder)
-    return found
+            folders.setdefault(config.method, folder)
+    return folders
 
 
-def is_trained_model(given: str) -> bool:
+def is_trained_model(place: str) -> bool:
     """Whether this is the folder of a distilled model, which needs its target's embedding."""
-    path = Path(given).expanduser() / CONFIG
+    path = Path(place).expanduser() / CONFIG
     return path.is_file() and read_json(path).get("method") == MODEL
 
 

@@ -55,8 +55,8 @@ class LoadOptions:
 LOAD = parameters(LoadOptions)
 
 
-def load_options(given: Mapping[str, Any]) -> LoadOptions:
+def load_options(values: Mapping[str, Any]) -> LoadOptions:
     """The options given by name, the others at their defaults. Raises `UserError` for a text that does not fit."""
     return LoadOptions(
-        **{name: LOAD[name].parse(value) if isinstance(value, str) else value for name, value in given.items()}
+        **{name: LOAD[name].parse(value) if isinstance(value, str) else value for name, value in values.items()}
     )

@@ -29,21 +29,21 @@ class ModelOrigin:
     local: bool = True
 
 
-def resolve(given: str | None, progress: Progress) -> ModelOrigin:
+def resolve(place: str | None, progress: Progress) -> ModelOrigin:
     """The origin that a user's words mean; a GGUF file is converted on the way.
 
     Raises `UserError` for a path that leads nowhere or to something that is no model.
     """
-    if given is None:
+    if place is None:
         return ModelOrigin(EMBEDDED_NAME, str(converted(embedded_gguf(), progress)), "Q4_1 GGUF, de-quantised")
-    path = checked_path(given, "model")
+    path = checked_path(place, "model")
     if path.is_file():
-        return _file(given, path, progress)
+        return _file(place, path, progress)
     if path.is_dir():
-        return _folder(given, path)
-    if path.suffix.lower() != ".gguf" and _HUB_ID.fullmatch(given) and not given.startswith("."):
-        return ModelOrigin(given, given, "from the hub", local=False)
-    raise UserError(f"{given}: no such file or folder; expected {ALLOWED}{beside(path)}")
+        return _folder(place, path)
+    if path.suffix.lower() != ".gguf" and _HUB_ID.fullmatch(place) and not place.startswith("."):
+        return ModelOrigin(place, place, "from the hub", local=False)
+    raise UserError(f"{place}: no such file or folder; expected {ALLOWED}{beside(path)}")
 
 
 def embedded_gguf() -> Path:
@@ -84,17 +84,17 @@ def beside(path: Path) -> str:
     return f". Did you mean {str(folder / near)!r}?" if near else ""
 
 
-def _file(given: str, path: Path, progress: Progress) -> ModelOrigin:
+def _file(place: str, path: Path, progress: Progress) -> ModelOrigin:
     if path.suffix.lower() != ".gguf":
-        raise UserError(f"{given}: not a .gguf file; expected {ALLOWED}")
+        raise UserError(f"{place}: not a .gguf file; expected {ALLOWED}")
     return ModelOrigin(path.stem, str(converted(path, progress)), "GGUF, de-quantised")
 
 
-def _folder(given: str, path: Path) -> ModelOrigin:
+def _folder(place: str, path: Path) -> ModelOrigin:
     if not (path / "config.json").is_file():
         inside = [entry.name for entry in _readable(path) if (entry / "config.json").is_file()]
         hint = f". Did you mean {str(path / sorted(inside)[0])!r}?" if inside else ""
-        raise UserError(f"{given}: a folder without a config.json; expected {ALLOWED}{hint}")
+        raise UserError(f"{place}: a folder without a config.json; expected {ALLOWED}{hint}")
     return ModelOrigin(path.resolve().name, str(path.resolve()), "from a folder")
 
 

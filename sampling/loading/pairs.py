@@ -63,9 +63,9 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
     _refuse_weights(options.target_weights, device)
     _refuse_self(options.drafter, device)
     graphs = options.graphs if here is None else "off"
-    for name, given, known in (("compile", options.compile, COMPILE), ("graphs", options.graphs, GRAPHS)):
-        if given not in known:
-            raise UnknownName(name, given, known)
+    for name, value, known in (("compile", options.compile, COMPILE), ("graphs", options.graphs, GRAPHS)):
+        if value not in known:
+            raise UnknownName(name, value, known)
     place = Placement(device, _products(dtype, options, device), options.target_weights, size)
     drafter_place = Placement(drafter_device, drafter_dtype, processes=size if options.drafter_tp else 1)
     target = _compiled(_load(options.target, place, options, progress), options, progress)
@@ -75,9 +75,9 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
             "heads need a decoder-only target"
         )
     heads = {} if target.encoder else heads_for(target.info.name, options.heads)
-    own = heads.pop(MODEL, None)
+    model_head = heads.pop(MODEL, None)
     if options.drafter is None:
-        pair = _alone(target) if own is None else _with_own_drafter(target, own)
+        pair = _alone(target) if model_head is None else _with_own_drafter(target, model_head)
         return _on_graphs(replace(pair, heads=heads, compile=options.compile), graphs)
     drafter = _drafter(options.drafter, drafter_place, target, place, options, progress)
     progress("Checking the pair")
@@ -88,16 +88,21 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
 
 
 def _drafter(
-    given: str, place: Placement, target: LoadedModel, target_place: Placement, options: LoadOptions, progress: Progress
+    drafter: str,
+    place: Placement,
+    target: LoadedModel,
+    target_place: Placement,
+    options: LoadOptions,
+    progress: Progress,
 ) -> LoadedModel:
     """The drafter model that is asked for: one trained for the target, the target itself, or one of its own."""
-    if is_trained_model(given):
-        return load_trained_model(Path(given).expanduser(), target)
-    if given.startswith(SELF):
-        return _compiled(_rounded_self(target, given), options, progress)
-    if (given, place) == (options.target, target_place):
+    if is_trained_model(drafter):
+        return load_trained_model(Path(drafter).expanduser(), target)
+    if drafter.startswith(SELF):
+        return _compiled(_rounded_self(target, drafter), options, progress)
+    if (drafter, place) == (options.target, target_place):
         return replace(target, notes=())  # drafting for itself: one copy of the weights is enough
-    return _load(given, place, options, progress)
+    return _load(drafter, place, options, progress)
 
 
 def _compiled(loaded: LoadedModel, options: LoadOptions, progress: Progress) -> LoadedModel:
@@ -183,18 +188,18 @@ def _refuse_self(drafter: str | None, device: torch.device) -> None:
     refuse_format(name, device, f"--drafter {drafter}")
 
 
-def _rounded_self(target: LoadedModel, given: str) -> LoadedModel:
+def _rounded_self(target: LoadedModel, drafter: str) -> LoadedModel:
     """The target as its own drafter, its weights in another format (ML-SpecQD, arXiv 2503.13565).
 
     It shares embedding and norms; its products and its cache are its own. Raises `UserError`.
     """
-    name = given.removeprefix(SELF)
+    name = drafter.removeprefix(SELF)
     if not isinstance(target.model, LeanModel):
         raise UserError(
-            f"--drafter {given} given, and {target.info.name} runs on transformers' own layers, whose weights are left "
-            "as they are; expected another drafter, or a model with a lean forward (docs/models.md)"
+            f"--drafter {drafter} given, and {target.info.name} runs on transformers' own layers, whose weights are "
+            "left as they are; expected another drafter, or a model with a lean forward (docs/models.md)"
         )
-    refuse_indivisible(name, target.info.name, LayerSizes.of_model(target.model), f"--drafter {given}")
+    refuse_indivisible(name, target.info.name, LayerSizes.of_model(target.model), f"--drafter {drafter}")
     if name == target.info.stored:
         return replace(target, notes=())  # its own weights, which rounding again would change
     model = target.model.with_format(replace(FORMATS[name], batch_invariant=False))
@@ -202,12 +207,12 @@ def _rounded_self(target: LoadedModel, given: str) -> LoadedModel:
     return replace(target, model=model, info=info, notes=())
 
 
-def _load(given: str | None, place: Placement, options: LoadOptions, progress: Progress) -> LoadedModel:
+def _load(model: str | None, place: Placement, options: LoadOptions, progress: Progress) -> LoadedModel:
     if place.processes > 1:
-        return together.load_together(given, place, options.trust_remote_code, progress)
-    if given is not None and given.startswith(RANDOM):
-        return load_random(given, place, progress)
-    origin = resolve(given, progress)
+        return together.load_together(model, place, options.trust_remote_code, progress)
+    if model is not None and model.startswith(RANDOM):
+        return load_random(model, place, progress)
+    origin = resolve(model, progress)
     progress(f"Loading {origin.name}")
     return load_model(origin, place, options.trust_remote_code)
 
@@ -253,12 +258,12 @@ def _crossed(target: LoadedModel, drafter: LoadedModel) -> Pair:
         Vocabulary(drafter.info.name, drafter.tokenizer, drafter.model.vocab_size),
     )
     chosen = crossing.chosen(AUTO)
-    told = (
+    message = (
         f"{drafter.info.name} has another tokenizer than {target.info.name}. Tokens of both are {crossing}: "
         f"under vocabulary auto it drafts {TOLD[chosen]} ({chosen})."
     )
     share = f"{crossing.coverage.vocabulary:.1%} of the target's vocabulary shared"
-    notes = (*target.notes, *drafter.notes, told, _shorter_window(target, drafter))
+    notes = (*target.notes, *drafter.notes, message, _shorter_window(target, drafter))
     return replace(
         _alone(target),
         drafter=ModelRunner(drafter.model),

@@ -55,10 +55,10 @@ def own_logits(name: str, model: PreTrainedModel, tokens: Sequence[int]) -> Tens
     return whole
 
 
-def refuse_no_rollback(name: str, model: CausalModel, tokens: Sequence[int], own: Tensor | None = None) -> None:
+def refuse_no_rollback(name: str, model: CausalModel, tokens: Sequence[int], logits: Tensor | None = None) -> None:
     """Feed a few tokens, roll back, feed them again: raise `UserError` unless the logits agree.
 
-    This finds a forward that ignores our cache, positions or mask. own: `own_logits`, which they must agree with too.
+    This finds a forward that ignores our cache, positions or mask. logits: `own_logits`, with which they must agree.
     """
     runner = ModelRunner(model)
     with _explained(name):
@@ -69,7 +69,7 @@ def refuse_no_rollback(name: str, model: CausalModel, tokens: Sequence[int], own
         last = len(tokens) - 1
         runner.crop(last)
         alone = runner.forward(tokens[last:]).logits
-    if own is not None and not all_close(own, first):
+    if logits is not None and not all_close(logits, first):
         raise UserError(
             f"{name}: behind our cache, positions and mask it says something else than by itself; {ROLLS_BACK}"
         )
@@ -77,11 +77,11 @@ def refuse_no_rollback(name: str, model: CausalModel, tokens: Sequence[int], own
         raise UserError(f"{name}: its logits change after a rollback, its cache holds more than rows; {ROLLS_BACK}")
 
 
-def runs_trees(model: CausalModel, tokens: Sequence[int], own: Tensor, aside: int) -> bool:
+def runs_trees(model: CausalModel, tokens: Sequence[int], own_logits: Tensor, aside: int) -> bool:
     """Whether a branch of a tree says what it says alone, and the text behind it too.
 
-    own: `own_logits` of the tokens. aside: how many drafts lie between the text and the branch in the cache; an
-    attention that counts rows of the cache and not positions loses sight of the text behind so many.
+    own_logits: of the tokens by the model itself. aside: how many drafts lie between the text and the branch in the
+    cache; an attention that counts rows of the cache and not positions loses sight of the text behind so many.
     """
     runner = ModelRunner(model)
     root, *branch, behind = tokens[1:]
@@ -97,7 +97,7 @@ def runs_trees(model: CausalModel, tokens: Sequence[int], own: Tensor, aside: in
     except FORWARD_ERRORS:
         return False
     along = torch.cat([logits[:1], logits[1 + aside :], after])
-    return all_close(own[1:], along)
+    return all_close(own_logits[1:], along)
 
 
 def why_not_fixed(model: TransformersModel, tokens: Sequence[int]) -> str | None:

@@ -50,10 +50,14 @@ def refuse_quantized(name: str, config: Any, device: torch.device, weights: str)
 
 
 def _described(config: Any) -> dict[str, Any] | None:
-    found = getattr(config, "quantization_config", None)
-    if found is None:
-        found = getattr(config.get_text_config(decoder=True), "quantization_config", None)
-    return found if found is None or isinstance(found, dict) else dict(found.to_dict())
+    config_quantized = getattr(config, "quantization_config", None)
+    if config_quantized is None:
+        config_quantized = getattr(config.get_text_config(decoder=True), "quantization_config", None)
+    return (
+        config_quantized
+        if config_quantized is None or isinstance(config_quantized, dict)
+        else dict(config_quantized.to_dict())
+    )
 
 
 def _quantizer(quantized: dict[str, Any], device: torch.device) -> Any:

@@ -69,18 +69,18 @@ class RandomWeights:
         return made.fill_(1.0) if name.endswith("norm.weight") else made.normal_(0.0, _DEVIATION, generator=rng)
 
 
-def load_random(given: str, place: Placement, progress: Progress) -> LoadedModel:
+def load_random(name: str, place: Placement, progress: Progress) -> LoadedModel:
     """A `random_model` with the default's tokenizer. Raises `UserError` as that does."""
-    progress(f"Making {given}")
-    model = random_model(given, config_of(given), place)
+    progress(f"Making {name}")
+    model = random_model(name, config_of(name), place)
     detail = f"random weights, whose text means nothing; {model.num_layers} layers, lean forward"
     dtype = str(model.dtype).removeprefix("torch.")
-    info = ModelInfo(given, str(model.device), dtype, detail, kernel=model.kernel, stored=place.weights)
-    note = f"{given} has random weights: its text means nothing, and of its numbers times do."
-    return LoadedModel(model, _tokenizer(given, model.vocab_size, progress), frozenset(), info, (note,))
+    info = ModelInfo(name, str(model.device), dtype, detail, kernel=model.kernel, stored=place.weights)
+    note = f"{name} has random weights: its text means nothing, and of its numbers times do."
+    return LoadedModel(model, _tokenizer(name, model.vocab_size, progress), frozenset(), info, (note,))
 
 
-def random_model(given: str, config: Any, place: Placement) -> LeanModel:
+def random_model(name: str, config: Any, place: Placement) -> LeanModel:
     """A lean model of this configuration with `RandomWeights`; given: what it is called in errors.
 
     The rotary table is that of plain RoPE, whatever the shape says: it costs the same. Raises `UserError` for a shape
@@ -88,29 +88,31 @@ def random_model(given: str, config: Any, place: Placement) -> LeanModel:
     """
     architecture = (config.architectures or ["LlamaForCausalLM"])[0]
     if not lean.covers(architecture, config):
-        raise UserError(f"{given}: {architecture} has no lean forward; expected one of {one_of(lean.FAMILIES)}")
-    refuse_indivisible(place.weights, given, LayerSizes.of_config(config), f"target_weights {place.weights}")
+        raise UserError(f"{name}: {architecture} has no lean forward; expected one of {one_of(lean.FAMILIES)}")
+    refuse_indivisible(place.weights, name, LayerSizes.of_config(config), f"target_weights {place.weights}")
     weights = RandomWeights(config, place)
-    _refuse_too_large(given, weights.numbers, place)
+    _refuse_too_large(name, weights.numbers, place)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     inv_freq = _THETA ** -(torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
     return lean.from_weights(config, weights, inv_freq, format=FORMATS[place.weights])
 
 
-def config_of(given: str) -> Any:
+def config_of(sizes_text: str) -> Any:
     """The configuration that `random:NAME` or `random:PATH` of a config.json names. Raises `UserError`."""
     from transformers import AutoConfig, LlamaConfig
 
-    name = given.removeprefix(RANDOM)
+    name = sizes_text.removeprefix(RANDOM)
     if name in SHAPES:
         return LlamaConfig(**SHAPES[name])
     path = checked_path(name, "--target") if name else None
     if path is None or not path.exists():
-        raise UserError(f"{given} given; expected {RANDOM} with {one_of([*SHAPES, 'a config.json'])}")
+        raise UserError(f"{sizes_text} given; expected {RANDOM} with {one_of([*SHAPES, 'a config.json'])}")
     try:
         return AutoConfig.from_pretrained(path if path.is_dir() else path.parent)
     except (OSError, ValueError) as error:
-        raise UserError(f"{given}: {first_line(error)}; expected the config.json of a causal language model") from None
+        raise UserError(
+            f"{sizes_text}: {first_line(error)}; expected the config.json of a causal language model"
+        ) from None
 
 
 def _shapes(config: Any) -> dict[str, torch.Size]:
@@ -121,7 +123,7 @@ def _shapes(config: Any) -> dict[str, torch.Size]:
         return {name: weight.shape for name, weight in AutoModelForCausalLM.from_config(config).named_parameters()}
 
 
-def _refuse_too_large(given: str, numbers: int, place: Placement) -> None:
+def _refuse_too_large(name: str, numbers: int, place: Placement) -> None:
     """Raises `UserError` before memory runs out, which on a CPU would end the process."""
     if place.device.type == "cuda":
         free = torch.cuda.mem_get_info(place.device)[0]
@@ -130,17 +132,17 @@ def _refuse_too_large(given: str, numbers: int, place: Placement) -> None:
     needed = numbers * place.dtype.itemsize * _COPIES
     if needed > free:
         raise UserError(
-            f"{given} needs {needed / 2**30:.1f} GiB while it is made in {str(place.dtype).removeprefix('torch.')}, "
+            f"{name} needs {needed / 2**30:.1f} GiB while it is made in {str(place.dtype).removeprefix('torch.')}, "
             f"and {place.device} has {free / 2**30:.1f} GiB free; expected a smaller shape, --dtype bfloat16 or "
             "another --device"
         )
 
 
-def _tokenizer(given: str, vocab_size: int, progress: Progress) -> Any:
+def _tokenizer(name: str, vocab_size: int, progress: Progress) -> Any:
     """The embedded default's: prompts need one, and answers are read by nobody."""
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = PreTrainedTokenizerFast.from_pretrained(str(Path(converted(embedded_gguf(), progress))))
     if len(tokenizer) > vocab_size:
-        raise UserError(f"{given}: vocab_size {vocab_size:,} given; expected {len(tokenizer):,} or more")
+        raise UserError(f"{name}: vocab_size {vocab_size:,} given; expected {len(tokenizer):,} or more")
     return tokenizer

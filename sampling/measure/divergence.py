@@ -46,6 +46,6 @@ def judge(ask: Callable[[Sequence[int]], NoiseFloor], reference: Sequence[int], 
     row, pair = ask(reference[:index]), [reference[index], output[index]]
     noise = float((row.block[pair] - row.stepped[pair]).abs().max())
     spacing = row.eps * float(row.block[pair].abs().max())
-    margin = min(abs(float(one[pair[0]] - one[pair[1]])) for one in (row.block, row.stepped))
-    behind = min(float(one.max() - one[pair].min()) for one in (row.block, row.stepped))
+    margin = min(abs(float(logits[pair[0]] - logits[pair[1]])) for logits in (row.block, row.stepped))
+    behind = min(float(logits.max() - logits[pair].min()) for logits in (row.block, row.stepped))
     return Divergence("tie" if behind <= 2 * max(noise, spacing) else "BUG", index, margin, noise)

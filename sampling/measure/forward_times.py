@@ -101,14 +101,14 @@ class ForwardTimes:
     def forward(self) -> dict[int, Times]:
         """By context and rows, without contexts that time was too short for, behind which fewer rows were timed."""
         level = self._level()
-        found = {
+        by_context = {
             context: never_dearer(
                 [(n, level * self._took(context, n)) for n in sorted(self._rows) if self._known(context, n)]
             )
             for context in self._runners
         }
-        most = max(map(len, found.values()))
-        return {context: times for context, times in found.items() if len(times) == most}
+        most = max(map(len, by_context.values()))
+        return {context: times for context, times in by_context.items() if len(times) == most}
 
     def tree(self) -> float:
         """A tree's forward over a chain's, the median of all pairs; 1 where time was too short to tell."""

@@ -21,15 +21,15 @@ def from_the_root(proposal: Proposal, p: Tensor) -> float:
     tree = _Tree(proposal, p)
 
     def visit(row: int) -> float:
-        left, alive, found = p[row + 1], 1.0, 0.0
+        left, alive, accepted = p[row + 1], 1.0, 0.0
         for child in tree.below[row]:
             q = tree.q(child)
             token = proposal.tokens[child]
             passes = float((left[token] / q[token]).clamp(max=1.0))
-            found += alive * passes * (1.0 + visit(child))
+            accepted += alive * passes * (1.0 + visit(child))
             alive *= 1.0 - passes
             left = residual(left, q)
-        return found
+        return accepted
 
     return visit(-1)
 
@@ -51,14 +51,14 @@ def from_the_leaves(proposal: Proposal, p: Tensor) -> float:
 
     def visit(row: int, w: Tensor, depth: int) -> tuple[float, float]:
         """Chance that nothing from here on is kept, and accepted drafts."""
-        here, nothing, found = p[row + 1], 1.0, 0.0
+        here, nothing, accepted = p[row + 1], 1.0, 0.0
         for child in tree.below[row]:
             q, token = tree.q(child), proposal.tokens[child]
             gone, more = visit(child, (w * here[token] / q[token]).clamp(max=1.0), depth + 1)
-            found, nothing = found + nothing * more, nothing * gone
+            accepted, nothing = accepted + nothing * more, nothing * gone
             w, here = without(w, here, q)
         stays = float(w) if row >= 0 else 1.0
-        return nothing * (1.0 - stays), found + nothing * stays * depth
+        return nothing * (1.0 - stays), accepted + nothing * stays * depth
 
     return visit(-1, p.new_ones(()), 0)[1]
 

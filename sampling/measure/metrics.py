@@ -94,14 +94,18 @@ class RunMetrics:
             self.normalised_entropies.append(round.entropy / math.log(round.vocab_size))
 
     def _add_answer(self, answer: WholeAnswer) -> None:
-        told = answer.acceptance
+        acceptance = answer.acceptance
         self.answered, self.finish_reason = answer, answer.reason
         self.prompt_tokens, self.output_ids = answer.prompt_tokens, list(answer.output_ids)
         self.queued_s = answer.queued_s
-        self.rounds, self.drafted, self.accepted = told.rounds or 0, told.drafted or 0, told.accepted or 0
-        self.tested = told.tested or 0
-        self.accepted_counts.update(dict(enumerate(told.hist or ())))
-        for accepted, drafted in told.by_round or ():
+        self.rounds, self.drafted, self.accepted = (
+            acceptance.rounds or 0,
+            acceptance.drafted or 0,
+            acceptance.accepted or 0,
+        )
+        self.tested = acceptance.tested or 0
+        self.accepted_counts.update(dict(enumerate(acceptance.hist or ())))
+        for accepted, drafted in acceptance.by_round or ():
             self.tokens_by_round.append(min(accepted + 1, self.new_tokens - sum(self.tokens_by_round)))
             self.drafted_by_round.append(drafted)
             self.tested_counts.update(range(1, accepted + (accepted < drafted) + 1))

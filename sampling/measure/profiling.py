@@ -184,9 +184,9 @@ class _Drafts:
                 running.append(live.steps())
             yield False
         while running:
-            for one in tuple(running):
-                if next(one, True):
-                    running.remove(one)
+            for work in tuple(running):
+                if next(work, True):
+                    running.remove(work)
                 yield False
         yield True
 

@@ -61,15 +61,15 @@ class Quality:
 
 def summed_up(sums: Sequence[AnswerSums], weight_bytes: int, full_weight_bytes: int) -> Quality:
     """The quality from the sums of each prompt's answers. Raises `ValueError` where no answer has a token."""
-    told = np.array([astuple(one) for one in sums if one.tokens], dtype=np.float64).reshape(-1, 5)
-    if not len(told):
+    table = np.array([astuple(sums_of) for sums_of in sums if sums_of.tokens], dtype=np.float64).reshape(-1, 5)
+    if not len(table):
         raise ValueError("no answer has a token; expected at least one")
-    tokens, parts = told[:, :1], told[:, 1:]
+    tokens, parts = table[:, :1], table[:, 1:]
     means = parts.sum(axis=0) / tokens.sum()
     low, high = bootstrap_ratio(parts, np.repeat(tokens, parts.shape[1], axis=1))
     same, kl, nll, full_nll = ((float(m), _known(a), _known(b)) for m, a, b in zip(means, low, high, strict=True))
     return Quality(
-        len(told), int(tokens.sum()), *same, *kl, *_exp(nll), *_exp(full_nll), weight_bytes, full_weight_bytes
+        len(table), int(tokens.sum()), *same, *kl, *_exp(nll), *_exp(full_nll), weight_bytes, full_weight_bytes
     )
 
 

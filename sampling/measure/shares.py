@@ -14,17 +14,17 @@ def judged(rounds: Sequence[Round]) -> list[tuple[int, int]]:
     Example: rounds that emitted 5, 7 and 9, the first with the drafts 5 8 -> (1, 2): 5 was right, 8 was not.
     """
     text = [token for round in rounds for token in round.emitted]
-    found = []
+    shares_judged = []
     for place, round in enumerate(rounds):
         drafts = round.drafts[: len(text) - place]
         wrong = next((at for at, token in enumerate(drafts) if token != text[place + at]), None)
-        found.append((len(drafts), len(drafts)) if wrong is None else (wrong, wrong + 1))
-    return found
+        shares_judged.append((len(drafts), len(drafts)) if wrong is None else (wrong, wrong + 1))
+    return shares_judged
 
 
 def shares(verdicts: Sequence[tuple[int, int]]) -> tuple[float, ...]:
     """Accepted of tested at position 1, 2, ..., as far as enough were tested."""
-    found: list[float] = []
-    while (tested := sum(least > len(found) for _, least in verdicts)) >= _ENOUGH:
-        found.append(sum(most > len(found) for most, _ in verdicts) / tested)
-    return tuple(found)
+    each_share: list[float] = []
+    while (tested := sum(least > len(each_share) for _, least in verdicts)) >= _ENOUGH:
+        each_share.append(sum(most > len(each_share) for most, _ in verdicts) / tested)
+    return tuple(each_share)

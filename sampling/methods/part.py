@@ -66,8 +66,8 @@ class Hybrid:
         return _named(self.model, values), paid, None if self.copier is None else _named(self.copier, values)
 
 
-def _named(one: Parameter | str, values: Values) -> str:
-    return str(values[one.name]) if isinstance(one, Parameter) else one
+def _named(parameter: Parameter | str, values: Values) -> str:
+    return str(values[parameter.name]) if isinstance(parameter, Parameter) else parameter
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,12 @@ class Part:
 
     def build(self, pair: "DraftingPair | None", values: Values) -> Any:
         """An object of this part for a loaded pair of models; missing values take their defaults."""
-        own = {p.name: values.get(p.name, p.default) for p in self.parameters}
-        inside = [used.build(pair, {**values, **own}) for used in self.uses]
+        settings = {p.name: values.get(p.name, p.default) for p in self.parameters}
+        inside = [used.build(pair, {**values, **settings}) for used in self.uses]
         if not self.path:
             (only,) = inside
             return only
-        return self.load().build(pair, own, *inside)
+        return self.load().build(pair, settings, *inside)
 
     def read_parameters(self, values: Values) -> Iterator[Parameter]:
         """Those of its own parameters that it reads where they have these values."""
@@ -282,11 +282,11 @@ def for_drafter(parameter: Parameter, parts: Mapping[str, Part], **preset: Any) 
 
 def merged(*several: Iterable[Parameter]) -> tuple[Parameter, ...]:
     """Each parameter once, by its name."""
-    found: dict[str, Parameter] = {}
+    by_name: dict[str, Parameter] = {}
     for parameters in several:
         for parameter in parameters:
-            found.setdefault(parameter.name, parameter)
-    return tuple(found.values())
+            by_name.setdefault(parameter.name, parameter)
+    return tuple(by_name.values())
 
 
 def _imported(path: str) -> Any:

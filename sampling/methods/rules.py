@@ -159,9 +159,9 @@ DRAFT_RULE = choice(
 )
 
 
-def rule_of(own: Part) -> Part:
+def rule_of(plain: Part) -> Part:
     """What decides how much to draft: the line's own rule, which a user may replace where it is a plain number."""
-    if own.name not in FIXED:
-        return own
-    rules = OneOf((own, *CONTROLLERS.values()), lambda values: {OWN: own, **CONTROLLERS}[values[DRAFT_RULE.name]])
-    return Part(own.name, "", own.help, own.paper, (DRAFT_RULE,), uses=(rules,))
+    if plain.name not in FIXED:
+        return plain
+    rules = OneOf((plain, *CONTROLLERS.values()), lambda values: {OWN: plain, **CONTROLLERS}[values[DRAFT_RULE.name]])
+    return Part(plain.name, "", plain.help, plain.paper, (DRAFT_RULE,), uses=(rules,))

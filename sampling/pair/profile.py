@@ -106,22 +106,22 @@ class LatencyProfile:
         return {**asdict(self), "forward": {str(context): times for context, times in self.forward.items()}}
 
     @classmethod
-    def from_dict(cls, given: Any) -> Self:
+    def from_dict(cls, content: Any) -> Self:
         """What `as_dict` wrote. Raises `UserError` for what no measurement can have come to."""
-        if not isinstance(given, dict) or given.keys() != {one.name for one in fields(cls)}:
-            raise wrong_value("profile", given, f"an object with {', '.join(one.name for one in fields(cls))}")
-        forward, drafters, measured = given["forward"], given["drafters"], given["measured"]
+        if not isinstance(content, dict) or content.keys() != {field.name for field in fields(cls)}:
+            raise wrong_value("profile", content, f"an object with {', '.join(field.name for field in fields(cls))}")
+        forward, drafters, measured = content["forward"], content["drafters"], content["measured"]
         if not isinstance(forward, dict) or not forward or not all(text.isdecimal() for text in forward):
             raise wrong_value("profile: forward", forward, "an object with a number of tokens for each key")
         if not isinstance(drafters, dict) or not isinstance(measured, str):
             raise wrong_value("profile: drafters", drafters, "an object with a drafter for each key")
         return cls(
             {int(text): _times("forward", times) for text, times in forward.items()},
-            _times("prefill", given["prefill"]),
-            _number("rest_s", given["rest_s"]),
+            _times("prefill", content["prefill"]),
+            _number("rest_s", content["rest_s"]),
             {name: _draft_times(name, times) for name, times in drafters.items()},
             measured,
-            _number("tree", given["tree"], above=0.0),
+            _number("tree", content["tree"], above=0.0),
         )
 
 
@@ -131,30 +131,30 @@ def plain_cost(profile: LatencyProfile | None) -> CostModel:
     return cost or ASSUMED_COSTS
 
 
-def _times(name: str, given: Any) -> Times:
-    pairs = given if isinstance(given, list | tuple) else []
+def _times(name: str, content: Any) -> Times:
+    pairs = content if isinstance(content, list | tuple) else []
     if not pairs or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
-        raise wrong_value(f"profile: {name}", given, "pairs of a count and seconds")
+        raise wrong_value(f"profile: {name}", content, "pairs of a count and seconds")
     counts = [count for count, _ in pairs]
     if any(type(count) is not int or count < 1 for count in counts) or sorted(set(counts)) != counts:
-        raise wrong_value(f"profile: {name}", given, "counts of 1 or more that ascend")
+        raise wrong_value(f"profile: {name}", content, "counts of 1 or more that ascend")
     return tuple((count, _number(name, seconds, above=0.0)) for count, seconds in pairs)
 
 
-def _draft_times(name: str, given: Any) -> DraftTimes:
-    if not isinstance(given, dict) or given.keys() != {one.name for one in fields(DraftTimes)}:
-        raise wrong_value(f"profile: {name}", given, "the times of a drafter")
-    shares = given["acceptance"] if isinstance(given["acceptance"], list | tuple) else ["nothing"]
+def _draft_times(name: str, content: Any) -> DraftTimes:
+    if not isinstance(content, dict) or content.keys() != {field.name for field in fields(DraftTimes)}:
+        raise wrong_value(f"profile: {name}", content, "the times of a drafter")
+    shares = content["acceptance"] if isinstance(content["acceptance"], list | tuple) else ["nothing"]
     return DraftTimes(
-        _number("first_s", given["first_s"]),
-        _number("step_s", given["step_s"]),
+        _number("first_s", content["first_s"]),
+        _number("step_s", content["step_s"]),
         tuple(_number("acceptance", share, most=1.0) for share in shares),
-        _number("found", given["found"], most=1.0),
+        _number("found", content["found"], most=1.0),
     )
 
 
-def _number(name: str, given: Any, above: float = -1.0, most: float = math.inf) -> float:
-    sound = type(given) in (int, float) and math.isfinite(given) and above < given <= most and given >= 0.0
+def _number(name: str, value: Any, above: float = -1.0, most: float = math.inf) -> float:
+    sound = type(value) in (int, float) and math.isfinite(value) and above < value <= most and value >= 0.0
     if not sound:
-        raise wrong_value(f"profile: {name}", given, "a number that a clock or a count can have come to")
-    return float(given)
+        raise wrong_value(f"profile: {name}", value, "a number that a clock or a count can have come to")
+    return float(value)

@@ -34,8 +34,8 @@ def with_stored(pair: Pair) -> Pair:
     """The pair with the profile that was kept of it; as it is where there is none, or where it knows one."""
     if pair.profile is not None or not pair.cached:
         return pair
-    found = _stored(pair)
-    return pair if found is None else replace(pair, profile=found)
+    stored = _stored(pair)
+    return pair if stored is None else replace(pair, profile=stored)
 
 
 def keep(pair: Pair, profile: LatencyProfile) -> bool:
@@ -99,12 +99,16 @@ def _pairs() -> dict[str, Any]:
 
 def _machines() -> dict[str, dict[str, Any]]:
     try:
-        found = json.loads(store_path().read_text(encoding="utf-8"))
+        content = json.loads(store_path().read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    if not isinstance(found, dict) or found.get("format") != _FORMAT or not isinstance(found.get("machines"), dict):
+    if (
+        not isinstance(content, dict)
+        or content.get("format") != _FORMAT
+        or not isinstance(content.get("machines"), dict)
+    ):
         return {}
-    return {machine: pairs for machine, pairs in found["machines"].items() if isinstance(pairs, dict)}
+    return {machine: pairs for machine, pairs in content["machines"].items() if isinstance(pairs, dict)}
 
 
 def _write(pairs: Mapping[str, Any]) -> bool:

@@ -42,8 +42,8 @@ def why_not_shared(model: TransformersModel) -> str | None:
     try:
         singles = [ModelRunner(model) for _ in texts]
         expected = [
-            (one.forward(text[:-1]).logits, one.forward(text[-1:]).logits)
-            for one, text in zip(singles, texts, strict=True)
+            (runner.forward(text[:-1]).logits, runner.forward(text[-1:]).logits)
+            for runner, text in zip(singles, texts, strict=True)
         ]
         shapes = row_shapes(singles[0].kept.rows())
         if len(shapes) != 1:
@@ -52,7 +52,10 @@ def why_not_shared(model: TransformersModel) -> str | None:
         many = SharedRunner(model)
         slots = [many.another() for _ in texts]
         first = [slot.forward(text[:-1]).logits for slot, text in zip(slots, texts, strict=True)]
-        last = [one.logits for one in many.run([slot.feed(text[-1:]) for slot, text in zip(slots, texts, strict=True)])]
+        last = [
+            output.logits
+            for output in many.run([slot.feed(text[-1:]) for slot, text in zip(slots, texts, strict=True)])
+        ]
         same = all(map(all_close, (row for rows in expected for row in rows), chain(*zip(first, last, strict=True))))
         return None if same else "among others a text says something else than alone"
     except torch.OutOfMemoryError:

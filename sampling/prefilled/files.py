@@ -74,36 +74,36 @@ class StateFiles:
 
         It says where the nearest one parts, and which states are missing.
         """
-        one = self._of.get(tuple(prompt[:-1]))
-        if one is None:
+        file = self._of.get(tuple(prompt[:-1]))
+        if file is None:
             near = max(self.files, key=lambda known: alike(known.tokens, prompt))
             several = f"of {len(self.files)} states the nearest, " if len(self.files) > 1 else ""
             raise UserError(f"{several}{str(near.path)!r}: {other_text(near.tokens, prompt)}")
-        if absent := sorted(set(layers) - one.layers):
+        if absent := sorted(set(layers) - file.layers):
             raise UserError(
-                f"{str(one.path)!r} lacks the target's states of layers {', '.join(map(str, absent))}, from which "
+                f"{str(file.path)!r} lacks the target's states of layers {', '.join(map(str, absent))}, from which "
                 "these methods draft; expected `infer.py prefill` with --methods that names them, or without it"
             )
-        return one
+        return file
 
     def find(self, pair: Pair, prompt: Sequence[int], layers: Sequence[int]) -> Handover:
         """See `Prefills.find`."""
-        one = self.check(prompt)
+        state_file = self.check(prompt)
         begun = time.perf_counter()
-        with _opened(one.path) as file:
-            sums = _about(one.path, file.metadata() or {})[_SUMS]
-            tensors = {name: _sound(one.path, file, name, sums) for name in file.keys()}  # noqa: SIM118
-            state = unpacked(tensors, str(one.path))
-        return Handover(state, one.prefill_s, transfer_s=time.perf_counter() - begun)
+        with _opened(state_file.path) as file:
+            sums = _about(state_file.path, file.metadata() or {})[_SUMS]
+            tensors = {name: _sound(state_file.path, file, name, sums) for name in file.keys()}  # noqa: SIM118
+            state = unpacked(tensors, str(state_file.path))
+        return Handover(state, state_file.prefill_s, transfer_s=time.perf_counter() - begun)
 
 
 def _paths(place: Path) -> Iterable[Path]:
     if not place.is_dir():
         return (place,)
-    found = sorted(path for path in place.glob(f"*{SUFFIX}") if not path.name.startswith("."))
-    if not found:
+    paths = sorted(path for path in place.glob(f"*{SUFFIX}") if not path.name.startswith("."))
+    if not paths:
         raise UserError(f"{str(place)!r} holds no prefilled state; expected files *{SUFFIX} of `infer.py prefill`")
-    return found
+    return paths
 
 
 def _head(path: Path) -> StateFile:

@@ -46,12 +46,12 @@ class PrefillMaker:
         return cls(info.name, digest, config, info.stored, info.dtype)
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any], where: str) -> "PrefillMaker":
+    def from_dict(cls, content: Mapping[str, Any], where: str) -> "PrefillMaker":
         """As `as_dict` gives it. Raises `UserError`; where: what errors call it."""
         for name in cls.__slots__:
-            if not isinstance(given.get(name), str):
-                raise UserError(f"{where}: {wrong_value(name, given.get(name), 'a text')}")
-        return cls(**{name: given[name] for name in cls.__slots__})
+            if not isinstance(content.get(name), str):
+                raise UserError(f"{where}: {wrong_value(name, content.get(name), 'a text')}")
+        return cls(**{name: content[name] for name in cls.__slots__})
 
     def as_dict(self) -> dict[str, str]:
         """As plain values."""
@@ -92,32 +92,32 @@ def _of_files(place: str) -> str | None:
 
 def packed(state: State) -> dict[str, Tensor]:
     """Its tensors by name, on the CPU."""
-    found = {TOKENS: torch.tensor(state.tokens, dtype=torch.long)}
+    tensors = {TOKENS: torch.tensor(state.tokens, dtype=torch.long)}
     for layer, (keys, values) in state.rows.items():
-        found |= {f"keys.{layer}": keys, f"values.{layer}": values}
-    found |= {f"hidden.{layer}": states for layer, states in state.hidden.items()}
-    return {name: one.cpu().contiguous() for name, one in found.items()}
+        tensors |= {f"keys.{layer}": keys, f"values.{layer}": values}
+    tensors |= {f"hidden.{layer}": states for layer, states in state.hidden.items()}
+    return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def layers_in(names: Iterable[str]) -> frozenset[int]:
     """The layers of which tensors of these names are states."""
-    return frozenset(int(one[2]) for one in map(_NAME.fullmatch, names) if one and one[1] == "hidden")
+    return frozenset(int(match[2]) for match in map(_NAME.fullmatch, names) if match and match[1] == "hidden")
 
 
 def unpacked(tensors: Mapping[str, Tensor], where: str) -> State:
     """The state of such tensors. Raises `UserError` for tensors that are none; where: what errors call them."""
     tokens = tokens_in(tensors.get(TOKENS), where)
     parts: dict[str, dict[int, Tensor]] = {kind: {} for kind in _SHAPES}
-    for name, one in tensors.items():
+    for name, tensor in tensors.items():
         matched = _NAME.fullmatch(name)
         if matched is None:
             if name != TOKENS:
                 raise UserError(f"{where}: it has a tensor {name!r}; expected a prefilled state")
             continue
         kind, layer = matched[1], int(matched[2])
-        if one.dim() != _SHAPES[kind] or one.shape[-2] != len(tokens):
-            raise UserError(f"{where}: {name} has the shape {tuple(one.shape)} and {len(tokens)} tokens were read")
-        parts[kind][layer] = one
+        if tensor.dim() != _SHAPES[kind] or tensor.shape[-2] != len(tokens):
+            raise UserError(f"{where}: {name} has the shape {tuple(tensor.shape)} and {len(tokens)} tokens were read")
+        parts[kind][layer] = tensor
     if parts["keys"].keys() != parts["values"].keys():
         raise UserError(f"{where}: keys and values are not of the same layers")
     rows = {layer: (keys, parts["values"][layer]) for layer, keys in parts["keys"].items()}
@@ -131,8 +131,8 @@ def tokens_in(tensor: Tensor | None, where: str) -> tuple[int, ...]:
     return tuple(tensor.tolist())
 
 
-def seconds_in(given: Any, where: str, most: float = MOST_SECONDS) -> float:
+def seconds_in(value: Any, where: str, most: float = MOST_SECONDS) -> float:
     """How long a prompt took to read, by whom has read it. Raises `UserError` for what nobody can have taken."""
-    if type(given) not in (int, float) or not 0.0 <= given <= most:
-        raise UserError(f"{where}: {wrong_value('prefill_s', given, 'seconds that reading a prompt can take')}")
-    return float(given)
+    if type(value) not in (int, float) or not 0.0 <= value <= most:
+        raise UserError(f"{where}: {wrong_value('prefill_s', value, 'seconds that reading a prompt can take')}")
+    return float(value)

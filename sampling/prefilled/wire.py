@@ -112,9 +112,9 @@ class PrefillServer(socketserver.ThreadingTCPServer):
 
     allow_reuse_address = daemon_threads = True
 
-    def __init__(self, address: Address, told: Callable[[str], None]) -> None:
+    def __init__(self, address: Address, say: Callable[[str], None]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        self.told, self._turn = told, threading.Lock()
+        self.told, self._turn = say, threading.Lock()
         self.pair: Pair | None = None
         try:
             super().__init__((address.host, address.port), _Answering)
@@ -178,24 +178,24 @@ def _receive(connection: socket.socket, most: int) -> bytes:
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:
-    found = bytearray()
-    while len(found) < count:
-        part = connection.recv(min(count - len(found), 1 << 20))
+    content = bytearray()
+    while len(content) < count:
+        part = connection.recv(min(count - len(content), 1 << 20))
         if not part:
             raise ConnectionError("the other side has closed the connection")
-        found += part
-    return bytes(found)
+        content += part
+    return bytes(content)
 
 
 def _object(content: bytes) -> _Message:
     """The object of a message. Raises `ValueError`."""
     try:
-        found = read_json(content.decode("utf-8"))
+        body = read_json(content.decode("utf-8"))
     except UserError as error:  # of this side's words it says nothing
         raise ValueError(str(error)) from None
-    if not isinstance(found, dict):
+    if not isinstance(body, dict):
         raise ValueError("a message is no JSON object")
-    return found
+    return body
 
 
 def _part(asked: _Message, name: str, kind: type) -> Any:

@@ -77,7 +77,7 @@ class DistributionTest:
         drafter, rule = DRAFTERS[method.drafter].build(self.pair, values), partial(method.rule.build, self.pair, values)
         batch = Batch(self._target, drafter, rule, verifier, _AT_ONCE)
         seeds = count(seed << 32)
-        found: list[float] = []
+        collected: list[float] = []
         for case in self._cases:
             counts: list[Counter[int]] = [Counter() for _ in range(DEPTHS)]
             p_values: list[float] = []
@@ -91,9 +91,9 @@ class DistributionTest:
                     distribution_p_value(counted, p) for counted, p in pairs if counted.total() >= _LEAST_SAMPLES
                 ]
                 if smallest(p_values) < until:
-                    return [*found, *p_values]
-            found += p_values
-        return found
+                    return [*collected, *p_values]
+            collected += p_values
+        return collected
 
     def _case(self, prompt: list[int]) -> _Case:
         target, likely, distributions = self.pair.target, list[int](), list[Tensor]()

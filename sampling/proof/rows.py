@@ -24,8 +24,8 @@ class Rows:
 
 def compare_rows(model: LeanModel, texts: Sequence[Sequence[int]]) -> Rows:
     """Rows behind these texts (ids), each of which is followed by its own first tokens."""
-    found = [same for text in texts for same in _on(ModelRunner(model), ModelRunner(model), list(text))]
-    return Rows(len(found), found.count(False))
+    rows_same = [same for text in texts for same in _on(ModelRunner(model), ModelRunner(model), list(text))]
+    return Rows(len(rows_same), rows_same.count(False))
 
 
 def faulty(model: LeanModel) -> LeanModel:
@@ -41,7 +41,7 @@ def _on(alone: ModelRunner, together: ModelRunner, text: list[int]) -> list[bool
     same = []
     for count in _COUNTS:
         logits = together.forward(behind[:count]).logits
-        same += [equal(row, one) for row, one in zip(logits, expected, strict=False)]
+        same += [equal(row, other) for row, other in zip(logits, expected, strict=False)]
         together.crop(len(text))
     logits = together.forward(behind[: len(_PARENTS) + 1], _PARENTS).logits
     for path in _PATHS:

@@ -75,8 +75,8 @@ class MethodReport:
 
     @property
     def verdict(self) -> Grade:
-        found = {check.verdict for check in self.checks}
-        return "FAIL" if "FAIL" in found else "WEAK" if "WEAK" in found else "PASS"
+        verdicts = {check.verdict for check in self.checks}
+        return "FAIL" if "FAIL" in verdicts else "WEAK" if "WEAK" in verdicts else "PASS"
 
 
 def testable(pair: Pair) -> tuple[str, ...]:
@@ -141,9 +141,16 @@ class Selftest:
         if self._batch_invariant is None:
             return None
         texts = [comparison.prompt for comparison in self._comparisons]
-        found, control = compare_rows(self._batch_invariant, texts), compare_rows(faulty(self._batch_invariant), texts)
-        verdict: Grade = "FAIL" if found.different else "PASS" if control.different else "WEAK"
-        numbers = {"compared": found.compared, "different": found.different, "control_different": control.different}
+        rows_same, control = (
+            compare_rows(self._batch_invariant, texts),
+            compare_rows(faulty(self._batch_invariant), texts),
+        )
+        verdict: Grade = "FAIL" if rows_same.different else "PASS" if control.different else "WEAK"
+        numbers = {
+            "compared": rows_same.compared,
+            "different": rows_same.different,
+            "control_different": control.different,
+        }
         return Check("rows", verdict, numbers)
 
     def _references(self) -> list[Comparison]:
@@ -165,13 +172,13 @@ class Selftest:
         fresh = replace(self.pair, drafter=runner.another())
         drafter: Drafter = DRAFTERS[method.drafter].build(fresh, self.values)
         verdicts: Counter[str] = Counter()
-        for comparison, own in zip(self._comparisons, rounds, strict=True):
+        for comparison, rounds_there in zip(self._comparisons, rounds, strict=True):
             seq = begin(
                 self.pair.target, FixedGamma(0), make_processor(_GREEDY), comparison.prompt, _TOKENS, (), seed=0
             )
             start, first = seq.tokens, seq.position
             output = comparison.metrics[method.name].output_ids
-            for round in [round for round in own[1:] if round.drafts][:_REDRAFTED_ROUNDS]:
+            for round in [round for round in rounds_there[1:] if round.drafts][:_REDRAFTED_ROUNDS]:
                 said = output[: round.position - first]
                 seq.tokens = [*start, *said]
                 drafter.begin(seq)

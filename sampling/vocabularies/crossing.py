@@ -39,17 +39,17 @@ class Crossing:
     def __init__(self, target: Vocabulary, drafter: Vocabulary) -> None:
         self.target, self.drafter = target, drafter
         self.own_of = _shared(target, drafter)
-        self.target_of = {own: number for number, own in self.own_of.items()}
+        self.target_of = {drafter_id: number for number, drafter_id in self.own_of.items()}
 
     @cached_property
     def coverage(self) -> Coverage:
         """How much of the target's vocabulary, and of text, the shared tokens are."""
         tokens = sum(said is not None for said in self.target.says) + len(self.target.specials)
-        target, own = (vocabulary.written(SAMPLE.encode(), True) for vocabulary in (self.target, self.drafter))
+        target, drafter_side = (vocabulary.written(SAMPLE.encode(), True) for vocabulary in (self.target, self.drafter))
         return Coverage(
             len(self.own_of) / max(1, tokens),
             sum(number in self.own_of for number in target) / max(1, len(target)),
-            sum(number in self.target_of for number in own) / max(1, len(own)),
+            sum(number in self.target_of for number in drafter_side) / max(1, len(drafter_side)),
         )
 
     def chosen(self, wanted: str) -> str:
@@ -74,18 +74,20 @@ class Crossing:
         """Ids `[m]` of the shared tokens in the target and in the drafter."""
         return tuple(torch.tensor(list(ids), device=device) for ids in (self.own_of, self.own_of.values()))  # type: ignore[return-value]
 
-    def continued(self, word: Sequence[int], own: Sequence[int]) -> list[int]:
+    def continued(self, word: Sequence[int], written: Sequence[int]) -> list[int]:
         """The target's ids of a draft of the drafter's ids, behind a word of which these target ids are said.
 
         The draft counts up to its first special token, which is drafted where it is shared, and up to its last whole
         character. Where the target would write word and draft with other ids than the word has, the draft stands alone.
         Its last token may be the begin of a longer one: it is kept, as a wrong draft costs a row and no more.
         """
-        special = next((place for place, number in enumerate(own) if self.drafter.says[number] is None), len(own))
-        said = self.drafter.said(own[:special]) or b""
+        special = next(
+            (place for place, number in enumerate(written) if self.drafter.says[number] is None), len(written)
+        )
+        said = self.drafter.said(written[:special]) or b""
         data = said.decode("utf-8", "ignore").encode() if _unfinished(said) else said
         ids = self._behind(list(word), data)
-        end = self.target_of.get(own[special]) if special < len(own) and data == said else None
+        end = self.target_of.get(written[special]) if special < len(written) and data == said else None
         return ids if end is None else [*ids, end]
 
     def _behind(self, word: list[int], data: bytes) -> list[int]:
@@ -105,12 +107,12 @@ def _unfinished(said: bytes) -> bool:
 
 def _shared(target: Vocabulary, drafter: Vocabulary) -> dict[int, int]:
     """The drafter's id of each id of the target that is shared."""
-    found = {number: drafter.id_of[said] for said, number in target.id_of.items() if said in drafter.id_of}
+    shared = {number: drafter.id_of[said] for said, number in target.id_of.items() if said in drafter.id_of}
     ends = target.end, drafter.end
     if ends[0] in target.specials.values() and ends[1] in drafter.specials.values():
-        found[ends[0]] = ends[1]  # type: ignore[index, assignment]
+        shared[ends[0]] = ends[1]  # type: ignore[index, assignment]
     for name, number in target.specials.items():
-        own = drafter.specials.get(name)
-        if own is not None and number not in ends[:1] and own not in ends[1:]:
-            found[number] = own
-    return dict(sorted(found.items()))
+        special = drafter.specials.get(name)
+        if special is not None and number not in ends[:1] and special not in ends[1:]:
+            shared[number] = special
+    return dict(sorted(shared.items()))

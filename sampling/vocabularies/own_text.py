@@ -55,9 +55,9 @@ class OwnText:
         self._held = ids
         return (yield from request_forward(self.slot, ids[self.slot.length :], rows=1)).logits
 
-    def feed(self, own: Tensor) -> StepGenerator[Tensor]:
+    def feed(self, ids: Tensor) -> StepGenerator[Tensor]:
         """Logits `[k, V]` behind k more of the drafter's ids `[k]`."""
-        return (yield from request_forward(self.slot, own)).logits
+        return (yield from request_forward(self.slot, ids)).logits
 
     def keep(self, accepted: Sequence[int]) -> None:
         """Of what was fed behind the text, only these ids of the drafter count, as far as they were fed."""
@@ -85,7 +85,9 @@ class OwnText:
             return (self._crossing.own_of[number],)
         if self._at_begin and drafter.begins:
             return ()  # each has a begin of a text of its own
-        return drafter.written(next((name for name, one in target.specials.items() if one == number), "").encode())
+        return drafter.written(
+            next((name for name, special in target.specials.items() if special == number), "").encode()
+        )
 
 
 def _words(crossing: Crossing, tokens: Sequence[int]) -> list[list[int]]:

@@ -36,7 +36,7 @@ class Vocabulary:
         self.specials = {token: number for token, number in known.items() if number in special}
         self.says: list[bytes | None] = [None] * rows
         self.id_of: dict[bytes, int] = {}
-        for token, number in sorted(known.items(), key=lambda one: (not _BYTE.fullmatch(one[0]), -one[1])):
+        for token, number in sorted(known.items(), key=lambda item: (not _BYTE.fullmatch(item[0]), -item[1])):
             if number not in special:
                 said = added[number].encode() if number in added else _bytes_of(token, kind)
                 self.says[number] = said
@@ -58,8 +58,8 @@ class Vocabulary:
         At a begin they may say a space before them. Bytes that no id says are left out.
         """
         ids: list[int] = []
-        for found in _ESCAPED.finditer(data.decode("utf-8", "surrogateescape")):
-            part = found.group()
+        for match in _ESCAPED.finditer(data.decode("utf-8", "surrogateescape")):
+            part = match.group()
             whole = not "\udc80" <= part[0] <= "\udcff"
             ids += (
                 self._text(part, first and not ids) if whole else self._pieces(part.encode("utf-8", "surrogateescape"))
@@ -95,8 +95,8 @@ class Vocabulary:
 def _kind(name: str, tokenizer: Any) -> str:
     """How its tokens mark bytes and spaces: told by its decoder, or by the vocabulary of one without such."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    told = json.loads(backend.to_str())["decoder"] if backend is not None else None
-    steps = [] if told is None else told.get("decoders", [told])
+    decoder = json.loads(backend.to_str())["decoder"] if backend is not None else None
+    steps = [] if decoder is None else decoder.get("decoders", [decoder])
     kinds = {step["type"] for step in steps}
     if "ByteLevel" in kinds:
         return BYTE_LEVEL
@@ -104,9 +104,9 @@ def _kind(name: str, tokenizer: Any) -> str:
         return SENTENCE_PIECE
     if not kinds and any(token.startswith(_SPACE) for token in tokenizer.get_vocab()):
         return SENTENCE_PIECE
-    told = ", ".join(sorted(kinds)) or "no decoder"
+    decoder = ", ".join(sorted(kinds)) or "no decoder"
     raise UserError(
-        f"{name}: its tokenizer marks tokens in a way that is not known here ({told}); "
+        f"{name}: its tokenizer marks tokens in a way that is not known here ({decoder}); "
         f"expected a {BYTE_LEVEL} or {SENTENCE_PIECE} tokenizer, or a pair of one tokenizer"
     )
 

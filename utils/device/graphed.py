@@ -33,9 +33,9 @@ class _Captured:
     outputs: Tensors
 
     def replay(self, inputs: Tensors) -> Tensors:
-        for own, given in zip(self.inputs, inputs, strict=True):
-            if own is not given:
-                own.copy_(given, non_blocking=True)
+        for buffer, new in zip(self.inputs, inputs, strict=True):
+            if buffer is not new:
+                buffer.copy_(new, non_blocking=True)
         self.graph.replay()
         return self.outputs
 
@@ -63,7 +63,7 @@ class Graphed:
 
     @torch.inference_mode()
     def __call__(self, *inputs: Tensor) -> Tensors:
-        key = tuple((one.shape, one.dtype) for one in inputs)
+        key = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
         if not self._capturing:
             return self._called(key, inputs)
         if key not in self._captured:
@@ -80,15 +80,15 @@ class Graphed:
     def _called(self, key: Hashable, inputs: Tensors) -> Tensors:
         for earlier in self._given.pop(key, ()):
             earlier.fill_(torch.nan if earlier.is_floating_point() else torch.iinfo(earlier.dtype).min)
-        found = self._given[key] = self._function(*inputs)
-        return found
+        outputs = self._given[key] = self._function(*inputs)
+        return outputs
 
     def _capture(self, key: Hashable, inputs: Tensors) -> None:
         began = time.perf_counter()
-        own = tuple(one.clone() for one in inputs)
+        buffers = tuple(tensor.clone() for tensor in inputs)
         try:
             with torch.cuda.device(self._device):
-                self._captured[key] = _recorded(self._function, own)
+                self._captured[key] = _recorded(self._function, buffers)
                 torch.cuda.synchronize()
         except RuntimeError as error:
             cause = _first_cause(error)
@@ -103,7 +103,7 @@ class Graphed:
         add_captured(took)
 
 
-def _recorded(function: Callable[..., Tensors], own: Tensors) -> _Captured:
+def _recorded(function: Callable[..., Tensors], buffers: Tensors) -> _Captured:
     """A graph on the current device; where that fails, later work goes where it went before all the same."""
     here = torch.cuda.current_stream()
     warming, capturing = _streams(torch.cuda.current_device())
@@ -111,15 +111,15 @@ def _recorded(function: Callable[..., Tensors], own: Tensors) -> _Captured:
         warming.wait_stream(here)
         with torch.cuda.stream(warming):
             for _ in range(_WARM_UPS):
-                function(*own)
+                function(*buffers)
         here.wait_stream(warming)
         graph = torch.cuda.CUDAGraph()
         # Only what this thread does breaks a capture: a compiler's threads may use the device meanwhile.
         with torch.cuda.graph(graph, stream=capturing, capture_error_mode="thread_local"):
-            outputs = function(*own)
+            outputs = function(*buffers)
     finally:
         torch.cuda.set_stream(here)
-    return _Captured(graph, own, outputs)
+    return _Captured(graph, buffers, outputs)
 
 
 @cache

@@ -39,9 +39,9 @@ class Machine:
 
     def __exit__(self, *exc: object) -> None:
         wall = time.perf_counter() - self._wall
-        own = time.process_time() - self._own
+        cpu_s = time.process_time() - self._own
         if wall >= _SHORTEST_S:
-            self.other_cores = max(0.0, (_busy_s() - self._busy - own) / wall)
+            self.other_cores = max(0.0, (_busy_s() - self._busy - cpu_s) / wall)
         self.capture_s = captured_s() - self._captured_s
         self.cpu_mhz = _mhz()
 

@@ -22,8 +22,8 @@ def argmax(numbers: Tensor) -> Tensor:
     blocks = numbers.unflatten(-1, (-1, width))
     block = blocks.amax(dim=-1).argmax(dim=-1, keepdim=True)
     inside: Tensor = torch.take_along_dim(blocks, block.unsqueeze(-1), dim=-2).squeeze(-2).argmax(dim=-1, keepdim=True)
-    found: Tensor = block * width + inside
-    return found.squeeze(-1)
+    index: Tensor = block * width + inside
+    return index.squeeze(-1)
 
 
 @cache

@@ -113,4 +113,4 @@ def uniform_each(
 
 def draw_all(asked: Iterable[RandomRequest], source: Source, device: torch.device) -> list[Tensor]:
     """All of it at once, the very numbers that asking one after the other would have brought."""
-    return [uniform(one.shape, source, device, one.dtype, one.purpose) for one in asked]
+    return [uniform(request.shape, source, device, request.dtype, request.purpose) for request in asked]

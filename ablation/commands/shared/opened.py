@@ -21,15 +21,15 @@ def opened(**groups: type) -> Callable[[Command], Command]:
     """
 
     def open_up(command: Command) -> Command:
-        found = {name: list(_options(group)) for name, group in groups.items()}
+        options_of = {name: list(_options(group)) for name, group in groups.items()}
 
         @wraps(command)
         def opened_command(*context: typer.Context, **values: Any) -> None:
-            given = {name: _given(options, values) for name, options in found.items()}
-            command(*context, **values, **given)
+            values_given = {name: _given(options, values) for name, options in options_of.items()}
+            command(*context, **values, **values_given)
 
         signature = inspect.signature(command)
-        shown = (found.get(p.name, [p]) for p in signature.parameters.values())
+        shown = (options_of.get(p.name, [p]) for p in signature.parameters.values())
         parameters = [parameter for options in shown for parameter in options]
         opened_command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return opened_command
@@ -64,5 +64,7 @@ def _option(f: Field[Any], hint: Any) -> inspect.Parameter:
 def _given(options: list[inspect.Parameter], values: dict[str, Any]) -> dict[str, Any]:
     """Takes the options out of all values, and leaves away those that nobody gave."""
     taken = {option.name: values.pop(option.name, option.default) for option in options}
-    given = {option.name: taken[option.name] for option in options if taken[option.name] not in (option.default, [])}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    values_given = {
+        option.name: taken[option.name] for option in options if taken[option.name] not in (option.default, [])
+    }
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values_given.items()}

@@ -71,14 +71,14 @@ class PrintProgress:
 
 def refuse_for_several(batches: Sequence[int], engines: Sequence[object], formats: Sequence[str]) -> None:
     """Raise `UserError` for what a model over several processes does not play, where torchrun started them."""
-    for what, given in (("--batch", batches), ("--engine", engines), ("several --target-weights", formats)):
-        if given:
+    for what, value in (("--batch", batches), ("--engine", engines), ("several --target-weights", formats)):
+        if value:
             refuse_under_torchrun(what, "a plan without, or one process")
 
 
-def load_chosen(given: Values) -> "Pair":
+def load_chosen(chosen: Values) -> "Pair":
     """Load the models that the options given ask for; what was mended goes to stderr. Raises `UserError`."""
-    options = load_options(given)
+    options = load_options(chosen)
     from sampling.loading.pairs import load_pair
 
     pair = load_pair(options, PrintProgress())

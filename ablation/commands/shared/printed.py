@@ -40,8 +40,8 @@ class PrintedRecords:
         if self._trace is not None and Path(self._trace.name).is_file():
             self._trace.truncate(0)
         try:
-            with closing(tracer(self._trace, self._traced)) as found:
-                yield found
+            with closing(tracer(self._trace, self._traced)) as trace_writer:
+                yield trace_writer
         finally:
             self._show()
             self._show_others()
@@ -70,9 +70,9 @@ class PrintedRecords:
     def _show_others(self) -> None:
         """What other engines wrote, each by itself: a table a prompt, or of batches one in all."""
         for engine in dict.fromkeys(record.engine for record in self._others):
-            own = [record for record in self._others if record.engine == engine]
+            theirs = [record for record in self._others if record.engine == engine]
             if self._batched:
-                show_batches(Console(), own)
+                show_batches(Console(), theirs)
                 continue
-            for asked in dict.fromkeys((record.id, record.turn, record.repeat) for record in own):
-                show(Console(), [record for record in own if (record.id, record.turn, record.repeat) == asked])
+            for asked in dict.fromkeys((record.id, record.turn, record.repeat) for record in theirs):
+                show(Console(), [record for record in theirs if (record.id, record.turn, record.repeat) == asked])

@@ -12,11 +12,11 @@ from sampling.methods.settings import PARAMETERS
 from sampling.methods.tables import AR
 
 
-def command_line(one: Configuration, prompts: str, models: Mapping[str, Any], length: int) -> str:
+def command_line(configuration: Configuration, prompts: str, models: Mapping[str, Any], length: int) -> str:
     """What runs a configuration beside plain decoding on the same prompts and models."""
-    methods = AR if one.method == AR else f"{AR},{one.method}"
+    methods = AR if configuration.method == AR else f"{AR},{configuration.method}"
     words = ["uv", "run", "infer.py", "run", "--methods", methods]
-    for name, value in one.parameters:
+    for name, value in configuration.parameters:
         words += ["--set", f"{name}={PARAMETERS[name].show(value)}"]
     words += ["--prompts", prompts, "--length", str(length)]
     for name, value in models.items():
@@ -25,13 +25,13 @@ def command_line(one: Configuration, prompts: str, models: Mapping[str, Any], le
     return shlex.join(words)
 
 
-def plan_text(one: Configuration, prompts: Sequence[str], models: Mapping[str, Any], length: int) -> str:
+def plan_text(configuration: Configuration, prompts: Sequence[str], models: Mapping[str, Any], length: int) -> str:
     """A plan (TOML) that compares the configuration with plain decoding on the same prompts."""
     lines = [f"length = {length}", f"prompts = {json.dumps(list(prompts))}", 'processors = ["greedy"]', ""]
     lines += ["[[methods]]", f'method = "{AR}"', ""]
-    if one.method != AR:
-        lines += ["[[methods]]", f'method = "{one.method}"']
-        lines += [f"{name} = {_toml(name, value)}" for name, value in one.parameters]
+    if configuration.method != AR:
+        lines += ["[[methods]]", f'method = "{configuration.method}"']
+        lines += [f"{name} = {_toml(name, value)}" for name, value in configuration.parameters]
         lines.append("")
     if models:
         lines += ["[pair]", *(f"{name} = {_toml_option(name, value)}" for name, value in models.items()), ""]
@@ -48,7 +48,7 @@ def _toml_option(name: str, value: Any) -> str:
     return json.dumps(value if isinstance(value, bool) else LOAD[name].show(value))
 
 
-def server_config(one: Configuration, models: Mapping[str, Any]) -> str | None:
+def server_config(configuration: Configuration, models: Mapping[str, Any]) -> str | None:
     """The JSON of `--speculative-config`; None where servers have no words for the configuration."""
-    entry = written_config(one.method, dict(one.parameters), models)
+    entry = written_config(configuration.method, dict(configuration.parameters), models)
     return None if entry is None else json.dumps(entry)

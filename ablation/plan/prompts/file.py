@@ -94,9 +94,9 @@ def parse_prompt(line: str, number: int) -> Prompt:
     if not isinstance(entry, dict):
         raise UserError(f"a {type(entry).__name__} given; expected a JSON object")
     for names in (_SAID, _ID, _TASK):
-        given = [name for name in names if name in entry]
-        if len(given) > 1:
-            raise UserError(f"{given[0]!r} and {given[1]!r} are both there; expected one of them")
+        names_given = [name for name in names if name in entry]
+        if len(names_given) > 1:
+            raise UserError(f"{names_given[0]!r} and {names_given[1]!r} are both there; expected one of them")
     if not {"turns", "messages"} & entry.keys():  # a question may bring what only its benchmark reads
         for key in entry:
             if key not in (*_KEYS, *_SAID, *_ID, *_TASK):

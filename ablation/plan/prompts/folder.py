@@ -15,7 +15,7 @@ _SHOWN_NAMES = 3
 _EXPECTED = f"files NAME.jsonl, a set each, or folders NAME that hold a {_QUESTIONS}"
 
 
-def read_folder(given: str, beside: Path = Path()) -> tuple[Prompt, ...]:
+def read_folder(place: str, beside: Path = Path()) -> tuple[Prompt, ...]:
     """The prompts of a folder's sets, one of each set in turn, by the sets' names whatever order the disk has.
 
     beside: what a relative path begins at. A set's name is the prompts' task, and leads their ids, so that no other set
@@ -23,11 +23,11 @@ def read_folder(given: str, beside: Path = Path()) -> tuple[Prompt, ...]:
 
     Example: `gsm8k.jsonl` and `mbpp.jsonl` -> prompts gsm8k:1, mbpp:1, gsm8k:2, ...
     """
-    folder = beside / checked_path(given, "prompts_dir")
+    folder = beside / checked_path(place, "prompts_dir")
     sets, wrong = {}, []
     for name, file in _files(folder).items():
         try:
-            sets[file] = tuple(replace(one, id=f"{name}:{one.id}", task=name) for one in read_set(file))
+            sets[file] = tuple(replace(prompt, id=f"{name}:{prompt.id}", task=name) for prompt in read_set(file))
         except UserError as error:
             wrong.append(str(error))
     if wrong:
@@ -46,20 +46,20 @@ def _files(folder: Path) -> Mapping[str, Path]:
     files = [path for path in inside if path.suffix == ".jsonl" and not path.is_dir()]
     if bool(files) == bool(below):
         held = [path.name for path in inside[:_SHOWN_NAMES]] if not files else [files[0].name, _below(below[0])]
-        given = " and ".join(map(quoted, held)) or "nothing"
-        raise UserError(f"prompt folder {str(folder)!r} holds {given}; expected either {_EXPECTED}")
+        held_text = " and ".join(map(quoted, held)) or "nothing"
+        raise UserError(f"prompt folder {str(folder)!r} holds {held_text}; expected either {_EXPECTED}")
     return _named(files or below)
 
 
 def _named(files: Sequence[Path]) -> Mapping[str, Path]:
     """Each file by its stem, and a question.jsonl, which many benchmarks have, by its folder. Raises `UserError`."""
-    found: dict[str, Path] = {}
+    file_of: dict[str, Path] = {}
     for file in files:
         name = _folder_name(file.parent) if file.name == _QUESTIONS else file.stem
-        if checked_text(name, "prompt set") in found:
-            raise UserError(f"{str(found[name])!r} and {str(file)!r} are both the set {quoted(name)}; rename one")
-        found[name] = file
-    return dict(sorted(found.items()))
+        if checked_text(name, "prompt set") in file_of:
+            raise UserError(f"{str(file_of[name])!r} and {str(file)!r} are both the set {quoted(name)}; rename one")
+        file_of[name] = file
+    return dict(sorted(file_of.items()))
 
 
 def _folder_name(folder: Path) -> str:

@@ -50,7 +50,7 @@ def _read(message: Any, place: int) -> tuple[str, str]:
 
 def _turns(said: Sequence[tuple[str, str]], first: int) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """The user messages without an answer, and what stands before each; `first` is the number of the first message."""
-    turns, given = list[str](), list[tuple[str, ...]]()
+    turns, given_turns = list[str](), list[tuple[str, ...]]()
     before: tuple[str, ...] = ()
     for place, (role, content) in enumerate(said):
         follows = said[place - 1][0] if place else "system" if first > 1 else "nothing"
@@ -65,9 +65,9 @@ def _turns(said: Sequence[tuple[str, str]], first: int) -> tuple[tuple[str, ...]
             before = (*before, content)
         else:
             turns.append(content)
-            given.append(before)
+            given_turns.append(before)
             before = ()
     if before or not turns:
         last = said[-1][0] if said else "system"
         raise UserError(f"the last message is of role {last}; expected user, whom the model answers")
-    return tuple(turns), tuple(given)
+    return tuple(turns), tuple(given_turns)

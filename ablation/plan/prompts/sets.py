@@ -37,7 +37,7 @@ def find_sources(names: Sequence[str], folder: Path) -> tuple[Path, ...]:
 def _find(name: str, folder: Path) -> tuple[Path, ...]:
     sets = set_names()
     if name == ALL:
-        return tuple(FOLDER / f"{one}.jsonl" for one in sets)
+        return tuple(FOLDER / f"{name}.jsonl" for name in sets)
     if name in sets:
         return (FOLDER / f"{name}.jsonl",)
     path = (folder / checked_path(name, "prompts")).resolve()

@@ -16,14 +16,14 @@ _SPREAD = 0.5
 _LEAST_BAR = 0.006
 
 
-def position_figure(found: list[Positions], processor: str, prompts: int) -> Figure | str:
+def position_figure(shown_positions: list[Positions], processor: str, prompts: int) -> Figure | str:
     """Acceptance by position: a row of two panels a method; or why there is none."""
-    found = [one for one in found if one.tested.any()]
-    if not found:
+    shown_positions = [each for each in shown_positions if each.tested.any()]
+    if not shown_positions:
         return "No round judged a draft."
-    methods = list(dict.fromkeys(one.method for one in found))
-    families = [[one for one in found if one.method == method] for method in methods]
-    heights = [max(1.5, 0.45 + 0.14 * sum(_label(one).count("\n") + 1 for one in family)) for family in families]
+    methods = list(dict.fromkeys(each.method for each in shown_positions))
+    families = [[each for each in shown_positions if each.method == method] for method in methods]
+    heights = [max(1.5, 0.45 + 0.14 * sum(_label(each).count("\n") + 1 for each in family)) for family in families]
     title = (
         f"Acceptance by position in the draft under {processor}, all tasks (n = {prompts} prompts; "
         f"95 % intervals over prompts; hollow: fewer than {FEW_ROUNDS} rounds)"
@@ -32,14 +32,14 @@ def position_figure(found: list[Positions], processor: str, prompts: int) -> Fig
         title, WIDTH, 1.2 + sum(heights), len(methods), 2, sharex="row", sharey=True, height_ratios=heights
     )
     for left, right, family in zip(axes[::2], axes[1::2], families, strict=True):
-        for place, one in enumerate(family):
+        for place, positions_of in enumerate(family):
             beside = _SPREAD * ((place + 0.5) / len(family) - 0.5)
             look = style(place)
-            _curve(left, one.unconditional(), beside, look)
-            _curve(right, one.conditional(), beside, look | {"label": _label(one)})
+            _curve(left, positions_of.unconditional(), beside, look)
+            _curve(right, positions_of.conditional(), beside, look | {"label": _label(positions_of)})
         left.set_title(family[0].method, fontsize=9.5, loc="left", fontweight="bold")
         left.set_ylabel("share of rounds", fontsize=8)
-        left.set_xlim(0.5, max(one.tested.shape[1] for one in family) + 0.5)
+        left.set_xlim(0.5, max(each.tested.shape[1] for each in family) + 0.5)
         left.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         right.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=7.5, frameon=False)
     axes[0].set_ylim(-0.03, 1.03)
@@ -50,23 +50,23 @@ def position_figure(found: list[Positions], processor: str, prompts: int) -> Fig
     return figure
 
 
-def histogram_figure(found: list[Positions], processor: str, prompts: int) -> Figure | str:
+def histogram_figure(shown_positions: list[Positions], processor: str, prompts: int) -> Figure | str:
     """How many drafts a round accepted: a row of bars a configuration; or why there is none.
 
     One pair of axes for all: thirty small ones would take seconds to draw.
     """
-    if not found:
+    if not shown_positions:
         return "No configuration drafted anything."
-    found = found[::-1]
-    labels = [f"{wrapped(one.name, 34)}\n{_mean(one)}" for one in found]
+    shown_positions = shown_positions[::-1]
+    labels = [f"{wrapped(each.name, 34)}\n{_mean(each)}" for each in shown_positions]
     heights = [max(0.55, label_height([label])) for label in labels]
     bases = [place - height / 2 for place, height in zip(row_places(heights), heights, strict=True)]
     title = f"Drafts that a round accepted under {processor}, all tasks (n = {prompts} prompts)"
     figure, (axis,) = blank(title, WIDTH, 1.0 + sum(heights), 1, 1)
-    methods = list(dict.fromkeys(one.method for one in found[::-1]))
-    scale = 0.36 / max(max(one.shares) for one in found)
-    for base, one in zip(bases, found, strict=True):
-        _bars(axis, one, base, scale, COLOURS[methods.index(one.method) % len(COLOURS)])
+    methods = list(dict.fromkeys(each.method for each in shown_positions[::-1]))
+    scale = 0.36 / max(max(each.shares) for each in shown_positions)
+    for base, positions_of in zip(bases, shown_positions, strict=True):
+        _bars(axis, positions_of, base, scale, COLOURS[methods.index(positions_of.method) % len(COLOURS)])
         axis.axhline(base, color=GREY, linewidth=0.5)
     axis.set_yticks([base + height / 2 for base, height in zip(bases, heights, strict=True)], labels)
     axis.tick_params(axis="y", length=0)
@@ -77,15 +77,15 @@ def histogram_figure(found: list[Positions], processor: str, prompts: int) -> Fi
     return figure
 
 
-def _label(one: Positions) -> str:
-    return wrapped(one.name.removeprefix(one.method).strip() or one.name, 24)
+def _label(positions_of: Positions) -> str:
+    return wrapped(positions_of.name.removeprefix(positions_of.method).strip() or positions_of.name, 24)
 
 
-def _mean(one: Positions) -> str:
+def _mean(positions_of: Positions) -> str:
     """Example: "mean 1.13 [0.90, 1.41], 1,105 rounds"."""
-    mean = one.mean()
+    mean = positions_of.mean()
     interval = "" if np.isnan(mean.low) else f" [{mean.low:.2f}, {mean.high:.2f}]"
-    return f"mean {mean.share:.2f}{interval}, {one.rounds:,} rounds"
+    return f"mean {mean.share:.2f}{interval}, {positions_of.rounds:,} rounds"
 
 
 def _curve(axis: Axes, shares: Sequence[ShareAtPosition], beside: float, look: dict[str, Any]) -> None:
@@ -99,9 +99,9 @@ def _curve(axis: Axes, shares: Sequence[ShareAtPosition], beside: float, look: d
     axis.plot(x[few], middle[few], color=look["color"], zorder=3, **hollow)
 
 
-def _bars(axis: Axes, one: Positions, base: float, scale: float, colour: str) -> None:
+def _bars(axis: Axes, positions_of: Positions, base: float, scale: float, colour: str) -> None:
     """The shares as bars on the line `base`, with their percentages; the smallest is still seen."""
-    known = [(place, share) for place, share in enumerate(one.shares) if share]
+    known = [(place, share) for place, share in enumerate(positions_of.shares) if share]
     heights = [max(_LEAST_BAR, scale * share) for _, share in known]
     axis.bar([place for place, _ in known], heights, bottom=base, color=colour, width=0.85)
     for (place, share), height in zip(known, heights, strict=True):

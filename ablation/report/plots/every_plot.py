@@ -47,13 +47,13 @@ def processor_plots(frame: pd.DataFrame, summary: pd.DataFrame, processor: str) 
     rows = frame[frame["processor"] == processor]
     table = summary[summary["processor"] == processor]
     prompts = int(table["prompts"].max())
-    found = positions(rows)
+    shown = positions(rows)
     drawn = {
         "speedup": speedup_figure(table, processor),
         "ledger": ledger_figure(table, processor),
         "gamma": gamma_figure(rows, table, processor),
-        "positions": position_figure(found, processor, prompts),
-        "accepted": histogram_figure(found, processor, prompts),
+        "positions": position_figure(shown, processor, prompts),
+        "accepted": histogram_figure(shown, processor, prompts),
     }
     for stem, figure in drawn.items():
         title, explained = _CAPTIONS[stem]
@@ -65,8 +65,8 @@ def processor_plots(frame: pd.DataFrame, summary: pd.DataFrame, processor: str) 
 
 def answer_plot(results: Path) -> Plot | str:
     """The plot of one answer from the trace beside the results, or why there is none."""
-    found = trace_figure(trace_path(results))
-    if isinstance(found, str):
-        return f"Gamma and entropy along one answer: not drawn. {found}"
-    figure, caption = found
+    drawn = trace_figure(trace_path(results))
+    if isinstance(drawn, str):
+        return f"Gamma and entropy along one answer: not drawn. {drawn}"
+    figure, caption = drawn
     return Plot("answer", caption, figure)

@@ -36,7 +36,7 @@ def write_card(
     folder: Path,
     config: HeadConfig,
     history: History,
-    found: Accuracy,
+    accuracy: Accuracy,
     facts: Mapping[str, object],
     held_out: str,
     before: str = "",
@@ -55,9 +55,9 @@ def write_card(
         "tokens seen, repeats counted": f"{sum(history.tokens):,}",
         "training time": f"{history.seconds / 60:.0f} min",
         "last loss": f"{sum(history.losses[-_SMOOTH:]) / len(history.losses[-_SMOOTH:]):.3f}",
-        "held-out tokens a round": f"{found.tokens_per_round:.2f} (greedy chain of {len(found.conditional)})",
-        "held-out tokens in the draft vocabulary": f"{100 * found.covered:.1f} %",
-        "held-out acceptance by position": ", ".join(f"{share:.3f}" for share in found.conditional),
+        "held-out tokens a round": f"{accuracy.tokens_per_round:.2f} (greedy chain of {len(accuracy.conditional)})",
+        "held-out tokens in the draft vocabulary": f"{100 * accuracy.covered:.1f} %",
+        "held-out acceptance by position": ", ".join(f"{share:.3f}" for share in accuracy.conditional),
         "recommended in a session": ", ".join(f"{name} {value}" for name, value in config.recommended.items()),
     }
     lines = [f"# {config.method} drafter for {config.base}", "", "| | |", "|---|---|"]

@@ -74,13 +74,13 @@ class Positions:
 def positions(frame: pd.DataFrame) -> list[Positions]:
     """One for each configuration that drafted, from the runs that did not fail."""
     rows = frame[~frame["failed"] & (frame["drafted"] > 0) & frame["accept_hist"].notna() & frame["tested_at"].notna()]
-    found = []
+    figures = []
     for name in in_order(rows):
         part = rows[rows["configuration"] == name]
         groups = part.groupby("id", observed=True)
         hist, tested = (_matrix(summed(cells) for _, cells in groups[key]) for key in ("accept_hist", "tested_at"))
-        found.append(Positions(str(part["method"].iloc[0]), name, hist, tested))
-    return found
+        figures.append(Positions(str(part["method"].iloc[0]), name, hist, tested))
+    return figures
 
 
 def summed(cells: Iterable[str]) -> list[int]:

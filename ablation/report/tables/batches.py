@@ -90,11 +90,11 @@ def _units(rows: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
     """A row for each size and configuration, by size."""
     order = {name: place for place, name in enumerate(in_order(rows))}
     of_all = summary[summary["task"] == ALL].set_index(["processor", "configuration"])
-    found = []
+    lines = []
     for (batch, name), part in rows.groupby(["batch", "configuration"], observed=True):
-        told: Any = of_all.loc[(part["processor"].astype(str).iloc[0], str(name))]
+        summary_row: Any = of_all.loc[(part["processor"].astype(str).iloc[0], str(name))]
         live, drafts = part["live_rows"].mean(), part["drafted"].sum() / part["rounds"].sum()
-        found.append(
+        lines.append(
             {
                 "batch": round(float(str(batch))),
                 "configuration": str(name),
@@ -107,10 +107,10 @@ def _units(rows: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
                 "round_s": (part["decode_s"] / part["rounds"]).mean(),
                 "tpot": part["tpot_ms"].median(),
                 "tpot_99": part["tpot_ms"].quantile(0.99),
-                **{column: told[column] for column in ("speedup", "speedup_low", "speedup_high")},
+                **{column: summary_row[column] for column in ("speedup", "speedup_low", "speedup_high")},
             }
         )
-    units = pd.DataFrame(found)
+    units = pd.DataFrame(lines)
     plain = units[units["configuration"] == AR].set_index("batch")["throughput"]
     units["ratio"] = units["throughput"] / units["batch"].map(plain)
     return units.sort_values(["batch", "place"], ignore_index=True)
@@ -126,41 +126,44 @@ def _table(name: str, units: pd.DataFrame, line: BatchReportLine | None) -> Tabl
         )
     )
     return Table(
-        f"Batches under {name}", _HEADERS, tuple(_cells(one, line) for _, one in units.iterrows()), (*fitted, _MEANING)
+        f"Batches under {name}",
+        _HEADERS,
+        tuple(_cells(unit, line) for _, unit in units.iterrows()),
+        (*fitted, _MEANING),
     )
 
 
-def _cells(one: pd.Series, line: BatchReportLine | None) -> tuple[str, ...]:
-    reference = one["configuration"] == AR
-    drafts = one["configuration"] != CONTROL and not reference and line is not None
-    predicted = line.speedup(one["live"], one["drafts"], one["tokens"]) if drafts and line else math.nan
+def _cells(unit: pd.Series, line: BatchReportLine | None) -> tuple[str, ...]:
+    reference = unit["configuration"] == AR
+    drafts = unit["configuration"] != CONTROL and not reference and line is not None
+    predicted = line.speedup(unit["live"], unit["drafts"], unit["tokens"]) if drafts and line else math.nan
     return (
-        str(one["batch"]),
-        title_of(one["configuration"]),
-        number(one["throughput"], 1),
-        "1.00" if reference else number(one["ratio"]),
+        str(unit["batch"]),
+        title_of(unit["configuration"]),
+        number(unit["throughput"], 1),
+        "1.00" if reference else number(unit["ratio"]),
         number(predicted),
-        "1.00" if reference else interval(one["speedup"], one["speedup_low"], one["speedup_high"]),
-        number(one["tokens"]),
-        number(one["rows"], 1),
-        f"{number(one['tpot'], 1)}, {number(one['tpot_99'], 1)}",
-        number(one["live"], 1),
+        "1.00" if reference else interval(unit["speedup"], unit["speedup_low"], unit["speedup_high"]),
+        number(unit["tokens"]),
+        number(unit["rows"], 1),
+        f"{number(unit['tpot'], 1)}, {number(unit['tpot_99'], 1)}",
+        number(unit["live"], 1),
     )
 
 
 def _load_table(name: str, rows: pd.DataFrame) -> Table:
     """The load curve: as prompts come faster."""
     lines = []
-    order = {one: place for place, one in enumerate(in_order(rows))}
+    order = {name: place for place, name in enumerate(in_order(rows))}
     groups = rows.groupby(["rate", "batch", "configuration"], observed=True)
-    for (rate, batch, one), part in sorted(groups, key=lambda group: (*group[0][:2], order[str(group[0][2])])):
+    for (rate, batch, name_there), part in sorted(groups, key=lambda group: (*group[0][:2], order[str(group[0][2])])):
         waited = part["queued_s"] + part["ttft_s"]
         passes = part.groupby(["seed", "repeat"])
         lines.append(
             (
                 f"{rate:g}",
                 f"{batch:g}",
-                title_of(str(one)),
+                title_of(str(name_there)),
                 number(passes["e2e_throughput_tps"].first().median(), 1),
                 _percentiles(waited, 2),
                 _percentiles(part["tpot_ms"], 1),

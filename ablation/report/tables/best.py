@@ -34,13 +34,13 @@ def compare_best(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> pd.
     """What the plan asked for, with the columns of `MethodPair`; all of a processor are one family of tests."""
     asked = _asked(manifest)
     rows = _lossless(frame)
-    found: list[MethodPair] = []
+    pairs: list[MethodPair] = []
     for processor in dict.fromkeys(rows["processor"].astype(str)):
         part = rows[rows["processor"] == processor]
         choices = {(a, b): choice for a, b in asked if (choice := _choose(part, a, b)) is not None}
-        for (a, b), judged in zip(choices, judge([one.logs for one in choices.values()]), strict=True):
-            found.append(paired(processor, f"{BEST}{a}", f"{BEST}{b}", judged, choices[a, b].chosen))
-    return pd.DataFrame(found, columns=list(MethodPair.__dataclass_fields__))
+        for (a, b), judged in zip(choices, judge([choice.logs for choice in choices.values()]), strict=True):
+            pairs.append(paired(processor, f"{BEST}{a}", f"{BEST}{b}", judged, choices[a, b].chosen))
+    return pd.DataFrame(pairs, columns=list(MethodPair.__dataclass_fields__))
 
 
 def compare_rules(frame: pd.DataFrame) -> pd.DataFrame:
@@ -50,11 +50,11 @@ def compare_rules(frame: pd.DataFrame) -> pd.DataFrame:
     no rules, or fewer than two lengths.
     """
     rows = _lossless(frame)
-    found: list[MethodPair] = []
+    pairs: list[MethodPair] = []
     if "draft_rule" in rows:
         for (processor, method), part in rows.groupby(["processor", "method"], observed=True, sort=False):
-            found += _rules(part, str(processor), str(method))
-    return pd.DataFrame(found, columns=list(MethodPair.__dataclass_fields__))
+            pairs += _rules(part, str(processor), str(method))
+    return pd.DataFrame(pairs, columns=list(MethodPair.__dataclass_fields__))
 
 
 def _rules(part: pd.DataFrame, processor: str, method: str) -> list[MethodPair]:
@@ -88,8 +88,8 @@ def _choose(rows: pd.DataFrame, a: str, b: str) -> _Choice | None:
     names = {method: [name for name in in_order(rows) if name in logs and methods[name] == method] for method in (a, b)}
     if not all(names.values()) or len(logs) < 2:
         return None
-    one, other = _best(logs[names[a]]), _best(logs[names[b]])
-    return _Choice(one.logs - other.logs, f"each chosen on the other prompts: {one.chosen}; {other.chosen}")
+    first, other = _best(logs[names[a]]), _best(logs[names[b]])
+    return _Choice(first.logs - other.logs, f"each chosen on the other prompts: {first.chosen}; {other.chosen}")
 
 
 def _lossless(frame: pd.DataFrame) -> pd.DataFrame:

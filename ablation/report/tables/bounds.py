@@ -61,13 +61,13 @@ def bound_rows(results: Path) -> BoundRows:
 
     try:
         replays = Replays(read_generations(trace))
-        found = bounds(replays)
-        if not found.records:
-            return BoundRows(pd.DataFrame(), found.notes)
-        frame = frame_of([*replays.references(replays.drafting), *found.records])
+        bounds_found = bounds(replays)
+        if not bounds_found.records:
+            return BoundRows(pd.DataFrame(), bounds_found.notes)
+        frame = frame_of([*replays.references(replays.drafting), *bounds_found.records])
     except UserError as error:
         return BoundRows(pd.DataFrame(), (f"There are no bounds: {error}",))
-    return BoundRows(_stripped(summarise(frame)), (f"{ABOUT} {FITTED_COST}", *found.notes))
+    return BoundRows(_stripped(summarise(frame)), (f"{ABOUT} {FITTED_COST}", *bounds_found.notes))
 
 
 def frame_of(records: Iterable[Record]) -> pd.DataFrame:

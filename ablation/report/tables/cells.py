@@ -95,17 +95,17 @@ def draft_table(title: str, rows: pd.DataFrame) -> Table:
 
 def ledger_table(title: str, rows: pd.DataFrame) -> Table:
     """Where the time of a token went, from rows of the summary; without those of another output."""
-    lines = [(row["configuration"], found) for _, row in rows.iterrows() if (found := ledger_of(row))]
+    lines = [(row["configuration"], row_ledger) for _, row in rows.iterrows() if (row_ledger := ledger_of(row))]
     if not lines:
         return Table(title, LEDGER_HEADERS, (), ("No configuration's times are known beside AR's.",))
     notes = (f"Milliseconds a token. {'; '.join(f'{part}: {words}' for part, words in PARTS.items())}.",)
-    return Table(title, LEDGER_HEADERS, tuple(_ledger(title_of(name), found) for name, found in lines), notes)
+    return Table(title, LEDGER_HEADERS, tuple(_ledger(title_of(name), ledger) for name, ledger in lines), notes)
 
 
-def _ledger(title: str, found: Ledger) -> tuple[str, ...]:
-    parts = (ms(getattr(found, part)) for part in PARTS)
-    rates = (found.tokens, found.break_even, found.alpha, found.needed_alpha)
-    return (title, ms(found.total), *parts, *(number(math.nan if rate is None else rate) for rate in rates))
+def _ledger(title: str, ledger: Ledger) -> tuple[str, ...]:
+    parts = (ms(getattr(ledger, part)) for part in PARTS)
+    rates = (ledger.tokens, ledger.break_even, ledger.alpha, ledger.needed_alpha)
+    return (title, ms(ledger.total), *parts, *(number(math.nan if rate is None else rate) for rate in rates))
 
 
 def pair_table(title: str, rows: pd.DataFrame) -> Table:

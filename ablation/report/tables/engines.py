@@ -46,39 +46,41 @@ def _table(title: str, rows: pd.DataFrame, summary: pd.DataFrame) -> Table:
         part = rows[rows["configuration"] == name]
         ours = part[part["engine"] == OURS]
         several = ours["target_weights"].nunique() > 1
-        for (engine, weights), own in part.groupby(["engine", "target_weights"], observed=True, sort=False):
+        for (engine, weights), rows_there in part.groupby(["engine", "target_weights"], observed=True, sort=False):
             called = f"{engine}, {weights}" if several and weights != UNKNOWN else str(engine)
-            lines.append((title_of(name), called, *_cells(name, own, ours, of_all)))
+            lines.append((title_of(name), called, *_cells(name, rows_there, ours, of_all)))
     return Table(title, _HEADERS, tuple(lines), (_MEANING,))
 
 
-def _cells(name: str, own: pd.DataFrame, ours: pd.DataFrame, of_all: pd.DataFrame) -> tuple[str, ...]:
-    told: Any = of_all.loc[(str(own["processor"].iloc[0]), name)]
-    itself, failed = own["engine"].iloc[0] == OURS, int(own["failed"].sum())
-    own, ours = own[~own["failed"]], ours[~ours["failed"]]
-    if own.empty:
+def _cells(name: str, theirs: pd.DataFrame, ours: pd.DataFrame, of_all: pd.DataFrame) -> tuple[str, ...]:
+    summary_row: Any = of_all.loc[(str(theirs["processor"].iloc[0]), name)]
+    itself, failed = theirs["engine"].iloc[0] == OURS, int(theirs["failed"].sum())
+    theirs, ours = theirs[~theirs["failed"]], ours[~ours["failed"]]
+    if theirs.empty:
         return ("0", *(["–"] * (len(_HEADERS) - 4)), f"{failed} failed")
-    rounds, drafted = own["rounds"].sum(min_count=len(own)), own["drafted"].sum(min_count=len(own))
-    accepted = own["accepted"].sum(min_count=len(own))
+    rounds, drafted = theirs["rounds"].sum(min_count=len(theirs)), theirs["drafted"].sum(min_count=len(theirs))
+    accepted = theirs["accepted"].sum(min_count=len(theirs))
     return (
-        str(own["id"].nunique()),
-        number(told["tokens_per_s_mean"], 1),
-        "1.00" if name == AR else interval(told["speedup"], told["speedup_low"], told["speedup_high"]),
-        number(own["new_tokens"].sum() / rounds),
+        str(theirs["id"].nunique()),
+        number(summary_row["tokens_per_s_mean"], 1),
+        "1.00"
+        if name == AR
+        else interval(summary_row["speedup"], summary_row["speedup_low"], summary_row["speedup_high"]),
+        number(theirs["new_tokens"].sum() / rounds),
         f"{number(accepted, 0)}, {number(drafted, 0)}",
-        "" if itself or ours.empty else _ratio(ours, own, "tokens_per_s"),
-        "" if itself or ours.empty else _ratio(ours, own, "whole_tps"),
-        _referee(own) + (f"; {failed} failed" if failed else ""),
+        "" if itself or ours.empty else _ratio(ours, theirs, "tokens_per_s"),
+        "" if itself or ours.empty else _ratio(ours, theirs, "whole_tps"),
+        _referee(theirs) + (f"; {failed} failed" if failed else ""),
     )
 
 
 def _ratio(ours: pd.DataFrame, theirs: pd.DataFrame, column: str) -> str:
     """The median over prompts of our speed over theirs on the same questions, for each format of ours."""
-    found, other = [], speeds(theirs, column)
-    for weights, own in ours.groupby("target_weights", observed=True, sort=False):
-        ratio = interval(*speed_ratio(speeds(own, column), other))
-        found.append(f"{weights} {ratio}" if ours["target_weights"].nunique() > 1 else ratio)
-    return "; ".join(found)
+    ratios, other = [], speeds(theirs, column)
+    for weights, rows_here in ours.groupby("target_weights", observed=True, sort=False):
+        ratio = interval(*speed_ratio(speeds(rows_here, column), other))
+        ratios.append(f"{weights} {ratio}" if ours["target_weights"].nunique() > 1 else ratio)
+    return "; ".join(ratios)
 
 
 def _referee(rows: pd.DataFrame) -> str:

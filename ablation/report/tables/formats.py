@@ -67,24 +67,26 @@ def not_compared(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> Ite
 
 def _several(frame: pd.DataFrame) -> list[str]:
     """The formats in a file, in their order; none where there is one."""
-    found = sorted(set(frame["target_weights"].astype(str)), key=[*WEIGHTS, *frame["target_weights"]].index)
-    return found if len(found) > 1 else []
+    formats = sorted(set(frame["target_weights"].astype(str)), key=[*WEIGHTS, *frame["target_weights"]].index)
+    return formats if len(formats) > 1 else []
 
 
 def _notes(known: Mapping[str, Quality], chosen: Mapping[str, str]) -> tuple[str, ...]:
-    measured = "; ".join(f"{name} on {one.prompts} prompts, {one.tokens:,} tokens" for name, one in known.items())
+    measured = "; ".join(
+        f"{name} on {quality.prompts} prompts, {quality.tokens:,} tokens" for name, quality in known.items()
+    )
     best = "; ".join(f"{name}: {names}" for name, names in chosen.items())
-    told = (f"Best of each format, by the number of prompts: {best}.",) if best else ()
-    return (*told, f"{QUALITY_MEANING} Measured: {measured}.", _SPEED_MEANING)
+    sentences = (f"Best of each format, by the number of prompts: {best}.",) if best else ()
+    return (*sentences, f"{QUALITY_MEANING} Measured: {measured}.", _SPEED_MEANING)
 
 
 def _line(name: str, rows: pd.DataFrame, best: pd.Series, known: Mapping[str, Quality]) -> tuple[str, ...]:
     """A format's cells, from the rows of a processor and the runs of the format's best configurations."""
     cells = full_cells(next(iter(known.values()))) if name == FULL else quality_cells(name, known[name])
     plain = rows[rows["configuration"] == AR]
-    full, own = (speeds(plain[plain["target_weights"] == one]) for one in (FULL, name))
-    against = "1.00" if name == FULL and len(own) else interval(*speed_ratio(own, full))
-    return (*cells, _mean(own), against, _mean(best), interval(*speed_ratio(best, full)))
+    full, rounded = (speeds(plain[plain["target_weights"] == weights_name]) for weights_name in (FULL, name))
+    against = "1.00" if name == FULL and len(rounded) else interval(*speed_ratio(rounded, full))
+    return (*cells, _mean(rounded), against, _mean(best), interval(*speed_ratio(best, full)))
 
 
 def _mean(runs: pd.Series) -> str:

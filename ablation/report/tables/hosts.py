@@ -39,10 +39,10 @@ def hosts_section(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> Re
 
 def _lines(rows: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     several = rows["target_weights"].nunique() > 1
-    for (host, weights), own in rows.groupby(["host", "target_weights"], observed=True):
+    for (host, weights), rows_there in rows.groupby(["host", "target_weights"], observed=True):
         called = f"{shown(str(host))}, {weights} weights" if several else shown(str(host))
-        mean = speeds(own).groupby(level="id").mean().mean()
-        yield called, shown(machine_text(about.get(str(host)))), str(own["id"].nunique()), number(mean, 1)
+        mean = speeds(rows_there).groupby(level="id").mean().mean()
+        yield called, shown(machine_text(about.get(str(host)))), str(rows_there["id"].nunique()), number(mean, 1)
 
 
 def mixed_hosts(frame: pd.DataFrame) -> Iterator[str]:

@@ -44,12 +44,12 @@ def judge(family: Sequence[Logs]) -> list[JudgedComparison]:
     """
     tests = signed_ranks(family)
     corrected = holm([p for p, _ in tests])
-    found = []
+    judged = []
     for logs, (p, effect), p_holm in zip(family, tests, corrected, strict=True):
         ratio, low, high = ratio_interval(logs)
         verdict = _verdict(ratio, effect, p_holm, can_tell(len(logs), len(family)))
-        found.append(JudgedComparison(len(logs), ratio, low, high, p, p_holm, effect, verdict))
-    return found
+        judged.append(JudgedComparison(len(logs), ratio, low, high, p, p_holm, effect, verdict))
+    return judged
 
 
 def ratio_interval(logs: Iterable[float]) -> tuple[float, float, float]:
@@ -71,7 +71,7 @@ def signed_ranks(samples: Sequence[Logs]) -> list[tuple[float, float]]:
     """
     from scipy.stats import rankdata, wilcoxon
 
-    found = [(1.0, 0.0)] * len(samples)
+    rank_sums = [(1.0, 0.0)] * len(samples)
     moved = [logs[logs != 0.0] for logs in samples]
     alike: dict[tuple[int, int], list[int]] = {}
     for index, logs in enumerate(moved):
@@ -84,8 +84,8 @@ def signed_ranks(samples: Sequence[Logs]) -> list[tuple[float, float]]:
         ranks = rankdata(np.abs(batch), axis=1)
         effects = (np.sign(batch) * ranks).sum(axis=1) / ranks.sum(axis=1)
         for index, p, effect in zip(indices, np.atleast_1d(wilcoxon(batch, axis=1).pvalue), effects, strict=True):
-            found[index] = float(p), float(effect)
-    return found
+            rank_sums[index] = float(p), float(effect)
+    return rank_sums
 
 
 def holm(values: list[float]) -> list[float]:

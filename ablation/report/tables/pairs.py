@@ -71,11 +71,11 @@ def _against_ar(summary: pd.DataFrame) -> list[MethodPair]:
     rows = summary[summary["speedup"].notna() & ~summary["configuration"].isin([AR, CONTROL])]
     names = {"ratio": "speedup", "low": "speedup_low", "high": "speedup_high", "prompts": "compared"}
     names |= {"p": "p", "p_holm": "p_holm", "effect": "effect", "verdict": "against_ar"}
-    found = []
+    lines = []
     for _, row in rows.iterrows():
         judged = JudgedComparison(**{field: row[column] for field, column in names.items()})
-        found.append(paired(str(row["processor"]), str(row["configuration"]), AR, judged))
-    return found
+        lines.append(paired(str(row["processor"]), str(row["configuration"]), AR, judged))
+    return lines
 
 
 def _others(rows: pd.DataFrame, processor: str, order: list[str]) -> list[MethodPair]:
@@ -90,7 +90,7 @@ def _others(rows: pd.DataFrame, processor: str, order: list[str]) -> list[Method
         by_prompt = _prompt_means(logs[:, place_a] - logs[:, place_b], prompts)
         if len(by_prompt):
             (same if (a, b) in equal else asked)[a, b] = by_prompt
-    pairs = [paired(processor, a, b, found) for (a, b), found in zip(asked, judge(list(asked.values())), strict=True)]
+    pairs = [paired(processor, a, b, judged) for (a, b), judged in zip(asked, judge(list(asked.values())), strict=True)]
     # Nothing is asked of equal ones: what differs is known to be noise.
     pairs += [_same(processor, a, b, judge([by_prompt])[0]) for (a, b), by_prompt in same.items()]
     return sorted(pairs, key=lambda pair: (order.index(pair.b), order.index(pair.a)))
@@ -112,8 +112,8 @@ def paired(processor: str, a: str, b: str, judged: JudgedComparison, more: str =
 
 def _same(processor: str, a: str, b: str, judged: JudgedComparison) -> MethodPair:
     unasked = {"p": np.nan, "p_holm": np.nan, "effect": np.nan}
-    told = f"{a} against {b}: {SAME} (median {percent(judged.ratio)}, {_interval(judged)}n = {judged.prompts})"
-    return MethodPair(processor, a, b, **asdict(judged) | unasked | {"verdict": told})
+    sentence = f"{a} against {b}: {SAME} (median {percent(judged.ratio)}, {_interval(judged)}n = {judged.prompts})"
+    return MethodPair(processor, a, b, **asdict(judged) | unasked | {"verdict": sentence})
 
 
 def _sentence(a: str, b: str, judged: JudgedComparison, more: str) -> str:

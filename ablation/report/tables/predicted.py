@@ -28,10 +28,10 @@ class Prices:
         """Those of a manifest; None where it holds no profile. Raises `UserError` for a damaged one."""
         known = profiles(manifest)
         grid = manifest["fixed"].get("grid") if manifest and known else None
-        found = grid.get("configurations") if isinstance(grid, dict) else None
-        if not isinstance(found, dict):
+        configurations = grid.get("configurations") if isinstance(grid, dict) else None
+        if not isinstance(configurations, dict):
             return None
-        return cls(known, {name: values for name, values in found.items() if isinstance(values, dict)})
+        return cls(known, {name: values for name, values in configurations.items() if isinstance(values, dict)})
 
 
 def predict(summary: pd.DataFrame, whole: pd.DataFrame, priced: Prices | None) -> pd.DataFrame:
@@ -43,10 +43,10 @@ def predict(summary: pd.DataFrame, whole: pd.DataFrame, priced: Prices | None) -
     known = whole.assign(context=whole["prompt_tokens"].fillna(0) + whole["new_tokens"] / 2)
     contexts = known.groupby(_KEYS, observed=True)["context"].mean()
     rows = (row for _, row in summary.iterrows())
-    found = [
+    speedups = [
         math.nan if priced is None else _speedup(row, priced, contexts.get(tuple(row[_KEYS]), 0.0)) for row in rows
     ]
-    return summary.assign(predicted=pd.Series(found, index=summary.index, dtype=float))
+    return summary.assign(predicted=pd.Series(speedups, index=summary.index, dtype=float))
 
 
 def _speedup(row: pd.Series, priced: Prices, context: float) -> float:
@@ -54,8 +54,8 @@ def _speedup(row: pd.Series, priced: Prices, context: float) -> float:
     if method is None or method.name == AR or profile is None or math.isnan(context):
         return math.nan
     defaults = {parameter.name: parameter.default for parameter in method.parameters}
-    given = priced.settings.get(unstamped(row["configuration"]), {})
-    price = method.cost_model(profile, {**defaults, **_values(given)}, round(context))
+    settings = priced.settings.get(unstamped(row["configuration"]), {})
+    price = method.cost_model(profile, {**defaults, **_values(settings)}, round(context))
     plain = profile.cost_model(NOTHING, round(context))
     drafts, tokens = row["rows"] - 1.0, row["compared_tokens_per_round"]
     if price is None or plain is None or math.isnan(drafts) or math.isnan(tokens):
@@ -65,6 +65,6 @@ def _speedup(row: pd.Series, priced: Prices, context: float) -> float:
     return float(tokens * plain.seconds(0) / round_s)
 
 
-def _values(given: Mapping[str, Any]) -> dict[str, Any]:
+def _values(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as the manifest tells them; what only a later version has is left out."""
-    return {name: value for name, value in given.items() if name in PARAMETERS}
+    return {name: value for name, value in settings.items() if name in PARAMETERS}

@@ -81,14 +81,14 @@ def _token_parts(table: pd.DataFrame, forward: pd.Series) -> pd.DataFrame:
 
 def _needed_alphas(paired: pd.DataFrame, break_even: pd.Series, group: list[str]) -> pd.DataFrame:
     """The alpha at which each configuration would be as fast as AR; NaN where none would do."""
-    found: dict[Any, list[float]] = {}
+    alphas: dict[Any, list[float]] = {}
     wanted = break_even.dropna().to_dict()
     for key, rows in paired.groupby(group, observed=True):
         if key in wanted:
             hist, tested = (summed(rows[name].dropna()) for name in ("accept_hist", "tested_at"))
             alpha = needed_alpha(wanted[key], hist, tested, int(known(rows["max_gamma"].max()) or 0))
-            found[key] = [math.nan if alpha is None else alpha]
-    return by_group(found, group, ["break_even_alpha"])
+            alphas[key] = [math.nan if alpha is None else alpha]
+    return by_group(alphas, group, ["break_even_alpha"])
 
 
 def ledger_of(row: pd.Series) -> Ledger | None:
@@ -112,22 +112,22 @@ def known(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def by_group(found: Mapping[Any, Any], group: list[str], columns: list[str]) -> pd.DataFrame:
+def by_group(by_key: Mapping[Any, Any], group: list[str], columns: list[str]) -> pd.DataFrame:
     """A row for each group of rows, by its key; also where there is none."""
     index = (
-        pd.MultiIndex.from_tuples(list(found), names=group)
-        if found
+        pd.MultiIndex.from_tuples(list(by_key), names=group)
+        if by_key
         else pd.MultiIndex.from_arrays([[]] * len(group), names=group)
     )
-    return pd.DataFrame(list(found.values()), index=index, columns=columns)
+    return pd.DataFrame(list(by_key.values()), index=index, columns=columns)
 
 
 def _intervals(by_prompt: pd.DataFrame, group: list[str]) -> pd.DataFrame:
     """`_low` and `_high` of each rate that has an interval."""
     parts, wholes = ([sums[place] for sums in _WITH_INTERVALS.values()] for place in (0, 1))
     names = [f"{name}_{end}" for name in _WITH_INTERVALS for end in ("low", "high")]
-    found = {
-        key: np.stack(bootstrap_ratio(one[parts].to_numpy(float), one[wholes].to_numpy(float)), axis=1).ravel()
-        for key, one in by_prompt.groupby(level=group)
+    intervals = {
+        key: np.stack(bootstrap_ratio(part[parts].to_numpy(float), part[wholes].to_numpy(float)), axis=1).ravel()
+        for key, part in by_prompt.groupby(level=group)
     }
-    return by_group(found, group, names)
+    return by_group(intervals, group, names)

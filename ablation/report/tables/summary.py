@@ -66,9 +66,9 @@ def speeds(rows: pd.DataFrame, column: str = "tokens_per_s") -> pd.Series:
     return pd.Series(rows[column].to_numpy(), index=pd.MultiIndex.from_frame(rows[ASKED].astype(str)))
 
 
-def speed_ratio(own: pd.Series, others: pd.Series) -> tuple[float, float, float]:
+def speed_ratio(theirs: pd.Series, others: pd.Series) -> tuple[float, float, float]:
     """The median over prompts, with its interval, of one prompt's ratio of `speeds` where the same was asked."""
-    logs = (own / others.reindex(own.index)).map(math.log)
+    logs = (theirs / others.reindex(theirs.index)).map(math.log)
     return ratio_interval(logs.groupby(level="id").mean().dropna())
 
 
@@ -101,14 +101,14 @@ def _speeds(whole: pd.DataFrame) -> pd.DataFrame:
 def _against_ar(whole: pd.DataFrame) -> pd.DataFrame:
     """Each configuration's speedup with its interval, test and verdict, by the columns of `_JUDGED`."""
     logs = prompt_logs(whole, _GROUP).reset_index()
-    found = dict[tuple[str, ...], dict[str, object]]()
+    rows = dict[tuple[str, ...], dict[str, object]]()
     for (processor, task), part in logs.groupby(["processor", "task"], observed=True):
         by_name = part.groupby("configuration", observed=True)["log_speedup"]
-        samples = {str(name): one.to_numpy() for name, one in by_name}
+        samples = {str(name): logs.to_numpy() for name, logs in by_name}
         for name, judged in _judged(samples):
             values = {column: getattr(judged, field) for field, column in _JUDGED.items()}
-            found[str(processor), name, str(task)] = values | _said(name, judged)
-    return by_group(found, _GROUP, list(_JUDGED.values()))
+            rows[str(processor), name, str(task)] = values | _said(name, judged)
+    return by_group(rows, _GROUP, list(_JUDGED.values()))
 
 
 def _judged(samples: dict[str, np.ndarray]) -> Iterator[tuple[str, JudgedComparison]]:

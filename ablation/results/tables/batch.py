@@ -46,7 +46,9 @@ def batch_lines(records: Sequence[Record]) -> list[BatchLine]:
         return record.target_weights or "", record.batch, record.configuration
 
     order = {key: place for place, key in enumerate(dict.fromkeys(map(group, records)))}
-    each = {key: list(some) for key, some in groupby(sorted(records, key=lambda one: order[group(one)]), key=group)}
+    each = {
+        key: list(some) for key, some in groupby(sorted(records, key=lambda record: order[group(record)]), key=group)
+    }
     plain = {key[:2]: throughput(some) for key, some in each.items() if key[2] == AR}
     return [_line(some, plain.get(key[:2])) for key, some in each.items()]
 
@@ -56,20 +58,24 @@ def throughput(records: Sequence[Record], e2e: bool = False) -> float | None:
     passes = {
         (record.repeat, record.settings.get("seed"), record.settings.get("processor")): record for record in records
     }
-    found = [one.e2e_throughput_tps if e2e else one.throughput_tps for one in passes.values() if one.error is None]
-    return _median(found)
+    rates = [
+        account.e2e_throughput_tps if e2e else account.throughput_tps
+        for account in passes.values()
+        if account.error is None
+    ]
+    return _median(rates)
 
 
 def _line(records: Sequence[Record], plain: float | None) -> BatchLine:
-    first, told = records[0], throughput(records)
+    first, rate = records[0], throughput(records)
     return BatchLine(
         batch=first.batch,
         configuration=first.configuration,
         lossless=first.lossless,
         target_weights=first.target_weights,
-        throughput=told,
+        throughput=rate,
         e2e=throughput(records, e2e=True),
-        ratio=told / plain if told and plain and first.configuration != AR else None,
+        ratio=rate / plain if rate and plain and first.configuration != AR else None,
         tokens_per_round=_median([record.tokens_per_round for record in records]),
         alpha=_median([record.alpha for record in records]),
         tpot_ms=_median([record.tpot_ms for record in records]),

@@ -29,8 +29,8 @@ def quality_cells(format: str, quality: Quality) -> tuple[str, ...]:
 def full_cells(quality: Quality) -> tuple[str, ...]:
     """The cells of the full weights, which are the reference, from the quality of any format against them."""
     ends = quality.full_perplexity_low, quality.full_perplexity_high
-    own = _told(quality.full_perplexity, *ends, 3)
-    return (WEIGHTS[0], "the reference", "–", own, f"{quality.full_weight_bytes / 1e6:,.0f} (100%)")
+    perplexity = _told(quality.full_perplexity, *ends, 3)
+    return (WEIGHTS[0], "the reference", "–", perplexity, f"{quality.full_weight_bytes / 1e6:,.0f} (100%)")
 
 
 def quality_command(formats: Iterable[str]) -> str:

@@ -53,24 +53,24 @@ def bounds(replays: Replays) -> Bounds:
 def _drafters(replays: Replays) -> dict[str, list[Generation]]:
     """The generations of each drafter, by a name that is short where no two drafters share it."""
     by_drafter: dict[str, list[Generation]] = {}
-    for one in replays.drafting:
-        if one.values["processor"].name == "greedy":
-            by_drafter.setdefault(one.drafter, []).append(one)
-    short = [told.split(", ")[0] for told in by_drafter]
-    names = [told if short.count(one) > 1 else one for told, one in zip(by_drafter, short, strict=True)]
+    for generation in replays.drafting:
+        if generation.values["processor"].name == "greedy":
+            by_drafter.setdefault(generation.drafter, []).append(generation)
+    short = [name.split(", ")[0] for name in by_drafter]
+    names = [called if short.count(name) > 1 else name for called, name in zip(by_drafter, short, strict=True)]
     return dict(zip(names, by_drafter.values(), strict=True))
 
 
 def _along(replays: Replays, generations: Sequence[Generation]) -> tuple[list[_Along], list[str]]:
     """The answers that are known all along, and why others are not."""
-    found: list[_Along] = []
+    answers: list[_Along] = []
     unknown: list[str] = []
     for generation in generations:
         try:
-            found.append(_Along(generation, replays.furthest(generation), replays.cost(generation)))
+            answers.append(_Along(generation, replays.furthest(generation), replays.cost(generation)))
         except UserError as error:
             unknown.append(str(error))
-    return found, unknown
+    return answers, unknown
 
 
 def _fixed(replays: Replays, name: str, answers: Sequence[_Along]) -> Iterator[Record]:
@@ -78,14 +78,14 @@ def _fixed(replays: Replays, name: str, answers: Sequence[_Along]) -> Iterator[R
     weights = dict.fromkeys(answer.generation.record.target_weights for answer in answers)
     for stored in weights:
         several = [answer for answer in answers if answer.generation.record.target_weights == stored]
-        best = best_fixed([one.walk for one in several], [one.price for one in several])
-        what = "nodes" if any(one.walk.trees for one in several) else "gamma"
-        for one, run in zip(several, best.runs, strict=True):
-            yield _record(replays, one, run, f"best fixed {what} of {name}, {best.gamma}")
-        for one in several:
-            (run,) = best_fixed([one.walk], one.price).runs
-            yield _record(replays, one, run, f"best fixed {what} of {name} for each prompt")
+        best = best_fixed([along.walk for along in several], [along.price for along in several])
+        what = "nodes" if any(along.walk.trees for along in several) else "gamma"
+        for along, run in zip(several, best.runs, strict=True):
+            yield _record(replays, along, run, f"best fixed {what} of {name}, {best.gamma}")
+        for along in several:
+            (run,) = best_fixed([along.walk], along.price).runs
+            yield _record(replays, along, run, f"best fixed {what} of {name} for each prompt")
 
 
-def _record(replays: Replays, one: _Along, run: RunMetrics, name: str) -> Record:
-    return replays.record(one.generation, run, f"{BOUND}{name}", one.walk.values)
+def _record(replays: Replays, along: _Along, run: RunMetrics, name: str) -> Record:
+    return replays.record(along.generation, run, f"{BOUND}{name}", along.walk.values)

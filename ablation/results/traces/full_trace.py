@@ -150,9 +150,9 @@ def drafter_of(place: "PlannedGeneration", values: Mapping[str, Any]) -> str:
     method = METHODS[place.method]
     settings = walked_values(place.method, {**values, **method.preset})
     part = DRAFTERS[method.drafter]
-    told = [f"{p.name}={p.show(settings[p.name])}" for p in part.relevant(settings)]
-    own = [f"of {place.configuration.name}, repeat {place.repeat}"] if any(part.memories(settings)) else []
-    return ", ".join([method.drafter, *told, f"{most_drafts(place.method, settings)} drafts", *own])
+    values_shown = [f"{p.name}={p.show(settings[p.name])}" for p in part.relevant(settings)]
+    where = [f"of {place.configuration.name}, repeat {place.repeat}"] if any(part.memories(settings)) else []
+    return ", ".join([method.drafter, *values_shown, f"{most_drafts(place.method, settings)} drafts", *where])
 
 
 def _round_line(place: "PlannedGeneration", round: Round, seen: "ObservedRound | None") -> FullLine:
@@ -175,12 +175,15 @@ def _round_line(place: "PlannedGeneration", round: Round, seen: "ObservedRound |
 
 def _line(place: "PlannedGeneration", round: Round, **more: Any) -> FullLine:
     line = trace_line(place, round)
-    own = {f.name: getattr(line, f.name) for f in fields(TraceLine)}
-    return FullLine(**own, vocab_size=round.vocab_size, most=round.gamma, **more)
+    values = {f.name: getattr(line, f.name) for f in fields(TraceLine)}
+    return FullLine(**values, vocab_size=round.vocab_size, most=round.gamma, **more)
 
 
-def _figures(found: "Sequence[RecordedDistribution | None]") -> list[list[float] | None]:
-    return [None if one is None else [one.entropy, one.top, one.token_chance] for one in found]
+def _figures(distributions: "Sequence[RecordedDistribution | None]") -> list[list[float] | None]:
+    return [
+        None if distribution is None else [distribution.entropy, distribution.top, distribution.token_chance]
+        for distribution in distributions
+    ]
 
 
 def _top(logits: "Tensor | None") -> Top:

@@ -147,13 +147,13 @@ def _visit(line: Line, start: int) -> TracedRound:
 
 def _ahead(line: Line) -> PositionDraft:
     size, drafts = line["vocab_size"], tuple(line["drafts"])
-    told = [
+    seen = [
         None if figures is None else RecordedDistribution(size, figures[0], figures[1], token, figures[2])
         for token, figures in zip(drafts, line["beliefs"], strict=False)
     ]
     return PositionDraft(
         drafts=drafts,
-        beliefs=tuple(told),
+        beliefs=tuple(seen),
         parents=None if line["parents"] is None else tuple(line["parents"]),
         most=line["most"],
         chances=None if line["chances"] is None else tuple(line["chances"]),
@@ -178,15 +178,15 @@ def along(generation: Generation, walk: DraftWalk) -> DraftWalk:
     if tuple(record.output_ids or ()) != walk.tokens or record.finish_reason is None:
         said = place_of({"id": record.id, "turn": record.turn, "configuration": record.configuration})
         raise UserError(f"{said}: its answer is not the one that was walked along")
-    found = list(walk.ahead)
+    drafts = list(walk.ahead)
     for visit in generation.visits:
-        found[visit.position] = _seen(walk.ahead[visit.position], visit.ahead)
+        drafts[visit.position] = _seen(walk.ahead[visit.position], visit.ahead)
     return replace(
         walk,
         method=record.method,
         values=generation.values,
         reason=record.finish_reason,  # type: ignore[arg-type]
-        ahead=tuple(found),
+        ahead=tuple(drafts),
         prefill_s=record.prefill_s or 0.0,
         samples=generation.samples,
     )
@@ -194,14 +194,14 @@ def along(generation: Generation, walk: DraftWalk) -> DraftWalk:
 
 def furthest(walk: DraftWalk, visits: Sequence[TracedRound]) -> DraftWalk:
     """A walk with what was drafted in rounds on the same answer, wherever more of it was right than of the walk's."""
-    found = list(walk.ahead)
+    drafts = list(walk.ahead)
     for visit in visits:
-        here, there = found[visit.position], visit.ahead
+        here, there = drafts[visit.position], visit.ahead
         alike = (here.parents is None) == (there.parents is None)
-        right = (len(walk.path(visit.position, one.drafts, one.parents)) for one in (here, there))
+        right = (len(walk.path(visit.position, draft.drafts, draft.parents)) for draft in (here, there))
         if alike and next(right) < next(right):
-            found[visit.position] = replace(there, most=max(here.most, len(there.drafts)))
-    return replace(walk, ahead=tuple(found))
+            drafts[visit.position] = replace(there, most=max(here.most, len(there.drafts)))
+    return replace(walk, ahead=tuple(drafts))
 
 
 def _seen(walked: PositionDraft, visited: PositionDraft) -> PositionDraft:
@@ -211,8 +211,8 @@ def _seen(walked: PositionDraft, visited: PositionDraft) -> PositionDraft:
         # A tree that was asked for and is not there: what recycles verified drafts knew of none yet.
         return replace(walked, drafts=(), parents=None, chances=None) if walked.parents and visited.most else walked
     if visited.parents is None and walked.parents is None and visited.drafts == walked.drafts[:count]:
-        told = visited.beliefs if len(visited.beliefs) == count else walked.beliefs[:count]
-        return replace(walked, beliefs=(*told, *walked.beliefs[count:]), entropy=visited.entropy)
+        seen = visited.beliefs if len(visited.beliefs) == count else walked.beliefs[:count]
+        return replace(walked, beliefs=(*seen, *walked.beliefs[count:]), entropy=visited.entropy)
     if (visited.drafts, visited.parents) == (walked.drafts, walked.parents):
         return replace(walked, entropy=visited.entropy)
     return replace(visited, most=max(count, 1)) if visited.parents is None else visited

@@ -43,8 +43,8 @@ class ReplayRequest:
     @property
     def words(self) -> str:
         """What sets it apart, as configurations are named. Example: draft_rule=egag, egag_gamma_max=4."""
-        given = {"draft_rule": self.rule, "gamma": self.gamma, "tree_tokens": self.nodes}
-        said = {name: str(value) for name, value in given.items() if value is not None}
+        values = {"draft_rule": self.rule, "gamma": self.gamma, "tree_tokens": self.nodes}
+        said = {name: str(value) for name, value in values.items() if value is not None}
         said |= {name: PARAMETERS[name].show(value) for name, value in self.values.items()}
         return ", ".join(f"{name}={text}" for name, text in said.items())
 
@@ -97,8 +97,8 @@ class Replays:
     def drafting(self) -> list[Generation]:
         """Of those the first of each drafter in each block: what others that share it differ in are rules."""
         first: dict[Key, Generation] = {}
-        for one in self.drafted:
-            first.setdefault((_block(one), one.drafter), one)
+        for generation in self.drafted:
+            first.setdefault((_block(generation), generation.drafter), generation)
         return list(first.values())
 
     def walk(self, generation: Generation) -> DraftWalk:
@@ -106,25 +106,25 @@ class Replays:
         record = generation.record
         if record.method == AR:
             return _plain(generation)
-        if (found := self._walks.get(_answer(generation))) is None:
+        if (walked := self._walks.get(_answer(generation))) is None:
             raise UserError(
                 f"{record.configuration} under {record.settings['processor']}: what its drafter would have met at "
                 "other positions is not in the trace; expected greedy decoding with one drafter"
             )
-        return along(generation, found)
+        return along(generation, walked)
 
     def furthest(self, generation: Generation) -> DraftWalk:
         """The walk of its drafter as it was made, with the drafts of any run on that answer that were right further.
 
         What its own rounds drafted otherwise, and cut short, says nothing of what could have been drafted there.
         """
-        found, walked = self.walk(generation), self._walks.get(_answer(generation))
+        walk, walked = self.walk(generation), self._walks.get(_answer(generation))
         if walked is not None:
-            found = replace(found, ahead=walked.ahead)
-        for one in self._sharing(generation):
-            if tuple(one.record.output_ids or ()) == found.tokens:
-                found = furthest(found, one.visits)
-        return found
+            walk = replace(walk, ahead=walked.ahead)
+        for other in self._sharing(generation):
+            if tuple(other.record.output_ids or ()) == walk.tokens:
+                walk = furthest(walk, other.visits)
+        return walk
 
     def cost(self, generation: Generation, alone: bool = False) -> CostModel:
         """What a round of its drafter costs on its prompt: as given, else fitted to rounds that were run.
@@ -135,7 +135,7 @@ class Replays:
             price = self.price
         else:
             level = [generation] if alone else self._sharing(generation)
-            price = scaled(self._fit(generation), [sample for one in level for sample in one.samples])
+            price = scaled(self._fit(generation), [sample for generation in level for sample in generation.samples])
         return in_batch(price, self.batch) if self.batch > 1 else price
 
     def replay(self, generation: Generation, asked: ReplayRequest) -> Record:
@@ -144,11 +144,11 @@ class Replays:
         values = {**generation.values, **asked.values}
         tree = values["tree_tokens"] if "draft_tree" in record.settings else None
         nodes = tree if asked.nodes is None else asked.nodes
-        told = self._told(generation, asked)
-        rule = self._rule(generation, asked, told)
+        title = self._told(generation, asked)
+        rule = self._rule(generation, asked, title)
         price = self.cost(generation, alone=not asked.words)
         run = replayed(self.walk(generation), rule, price, nodes=nodes, bounded=asked.bounded or not asked.words)
-        return self.record(generation, run, f"{REPLAYED}{told}", values)
+        return self.record(generation, run, f"{REPLAYED}{title}", values)
 
     def _told(self, generation: Generation, asked: ReplayRequest) -> str:
         """A name that no other replay has: the method, with its drafter where it has several, and what is asked."""
@@ -157,14 +157,14 @@ class Replays:
             return record.configuration
         if not asked.rules:
             return f"{record.configuration}, with {asked.words}"
-        drafters = {one.drafter for one in self.drafted if one.record.method == record.method}
-        own = f" of {generation.drafter}" if len(drafters) > 1 else ""
-        return f"{record.method}{own} {asked.words}"
+        drafters = {generation.drafter for generation in self.drafted if generation.record.method == record.method}
+        whose = f" of {generation.drafter}" if len(drafters) > 1 else ""
+        return f"{record.method}{whose} {asked.words}"
 
-    def _rule(self, generation: Generation, asked: ReplayRequest, told: str) -> LengthRule:
+    def _rule(self, generation: Generation, asked: ReplayRequest, title: str) -> LengthRule:
         """The rule, which goes on with what it remembers of the prompts before."""
         record = generation.record
-        key = told, record.target_weights, record.repeat, record.settings["seed"], record.settings["processor"]
+        key = title, record.target_weights, record.repeat, record.settings["seed"], record.settings["processor"]
         rule = asked.rule_of(record.method, {**generation.values, **asked.values})
         if earlier := self._rules.get(key):
             rule.adopt(earlier)
@@ -188,32 +188,34 @@ class Replays:
 
     def reference(self, generation: Generation) -> Record | None:
         """Plain autoregression in the same block, as measured or at the price that was given; None: not there."""
-        found = self._references.get(_block(generation))
-        if found is None or (self.price is None and self.batch == 1):
-            return None if found is None else found.record
-        run = replayed(_plain(found), FixedGamma(0), self.cost(found))
-        return replace(found.record, **{name: getattr(run, name) for name in measured(Record)}, speedup=1.0)
+        known = self._references.get(_block(generation))
+        if known is None or (self.price is None and self.batch == 1):
+            return None if known is None else known.record
+        run = replayed(_plain(known), FixedGamma(0), self.cost(known))
+        return replace(known.record, **{name: getattr(run, name) for name in measured(Record)}, speedup=1.0)
 
     def references(self, of: Iterable[Generation]) -> list[Record]:
         """The records of plain autoregression that these stand beside, each once."""
-        first = {_block(one): one for one in of}
-        return [record for one in first.values() if (record := self.reference(one))]
+        first = {_block(generation): generation for generation in of}
+        return [record for generation in first.values() if (record := self.reference(generation))]
 
     def _sharing(self, generation: Generation) -> list[Generation]:
         """All generations of its drafter on its answer, itself among them."""
         key = _block(generation), generation.drafter
-        return [one for one in self.generations if (_block(one), one.drafter) == key]
+        return [generation for generation in self.generations if (_block(generation), generation.drafter) == key]
 
     def _fit(self, generation: Generation) -> CostModel:
         """The price of a drafter over all prompts."""
         key = generation.record.target_weights, generation.drafter
         if key not in self._fits:
-            beside = [one for one in self.generations if one.record.target_weights == key[0]]
-            own, others, walked = list[Sample](), list[Sample](), list[Sample]()
-            for one in beside:
-                (own if one.drafter == key[1] else others).extend(one.samples)
-                walked += one.walk.samples if one.walk is not None and one.drafter == key[1] else ()
-            self._fits[key] = fitted(own, walked, others)
+            beside = [generation for generation in self.generations if generation.record.target_weights == key[0]]
+            samples, others, walked = list[Sample](), list[Sample](), list[Sample]()
+            for generation in beside:
+                (samples if generation.drafter == key[1] else others).extend(generation.samples)
+                walked += (
+                    generation.walk.samples if generation.walk is not None and generation.drafter == key[1] else ()
+                )
+            self._fits[key] = fitted(samples, walked, others)
         return self._fits[key]
 
 
@@ -230,7 +232,7 @@ def refuse_foreign(asked: Mapping[str, Any], generation: Generation) -> None:
     for name, value in asked.items():
         if name in fixed and value != generation.values[name]:
             had, rules = PARAMETERS[name].show(generation.values[name]), CONTROLLERS.values()
-            free = dict.fromkeys(one.name for rule in rules for one in rule.parameters)
+            free = dict.fromkeys(parameter.name for rule in rules for parameter in rule.parameters)
             raise UserError(
                 f"{name} {PARAMETERS[name].show(value)} given, and {generation.record.configuration} was recorded with "
                 f"{had}, on which its drafts depend; expected parameters of rules, {one_of(free)}"
@@ -252,15 +254,22 @@ def _plain(generation: Generation) -> DraftWalk:
 
 def _block(generation: Generation) -> Key:
     """What generations have in common that are compared."""
-    one = generation.record
-    settings = (one.settings["processor"], one.settings["seed"], one.settings["length"])
-    return str(one.id), one.turn, *settings, one.repeat, one.target_weights
+    record = generation.record
+    settings = (record.settings["processor"], record.settings["seed"], record.settings["length"])
+    return str(record.id), record.turn, *settings, record.repeat, record.target_weights
 
 
 def _answer(generation: Generation) -> Key:
     """What generations have in common that one walk tells of."""
-    one = generation.record
-    return str(one.id), one.turn, one.target_weights, one.settings["length"], generation.prompt_ids, generation.drafter
+    record = generation.record
+    return (
+        str(record.id),
+        record.turn,
+        record.target_weights,
+        record.settings["length"],
+        generation.prompt_ids,
+        generation.drafter,
+    )
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:

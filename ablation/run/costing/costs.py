@@ -25,11 +25,11 @@ def ensure_costs(engine: Engine, plan: Plan, err: Console) -> None:
     """Measure what is missing, in each format of the plan, half a minute each at most."""
     if not weighs_costs(plan):
         return
-    for name, one in in_formats(engine, plan.formats).items():
-        if one.profile() is None:
+    for name, rounded in in_formats(engine, plan.formats).items():
+        if rounded.profile() is None:
             err.print(f"measuring what forwards and drafts cost in {name}, once", soft_wrap=True, highlight=False)
             with told("profile", err) as tell:
-                ensure_profile(one, _parts(tell))
+                ensure_profile(rounded, _parts(tell))
 
 
 class WatchedProfiles:
@@ -42,9 +42,9 @@ class WatchedProfiles:
 
     def begin(self) -> None:
         """Watch the profiles that are known by now."""
-        for name, one in in_formats(self._engine, self._plan.formats).items():
-            if (profile := one.profile()) is not None:
-                self._drifts[name] = one, ProfileDrift(profile)
+        for name, rounded in in_formats(self._engine, self._plan.formats).items():
+            if (profile := rounded.profile()) is not None:
+                self._drifts[name] = rounded, ProfileDrift(profile)
 
     def add(self, record: Record) -> None:
         """Compare a record's times."""
@@ -55,8 +55,8 @@ class WatchedProfiles:
 
     def settle(self) -> list[str]:
         """What no longer holds, a line a format; it is dropped, and measured again by the next process."""
-        told = {name: settle(*watched) for name, watched in self._drifts.items()}
-        return [f"{name}: {said}" for name, said in told.items() if said is not None]
+        drifts = {name: settle(*watched) for name, watched in self._drifts.items()}
+        return [f"{name}: {said}" for name, said in drifts.items() if said is not None]
 
 
 def _parts(tell: Callable[..., None]) -> Callable[[float], None]:

@@ -41,10 +41,10 @@ def _lengths(method: Method, values: Mapping[str, Any]) -> range:
     """How many drafts a round may have."""
     if not method.drafts:
         return range(1)
-    given = {p.name: values[p.name] for p in method.relevant(values)}
-    if method.controller == "fixed" and given.get("draft_rule", "own") == "own":
-        return range(given["gamma"], given["gamma"] + 1)
-    bounds = [value for name, value in given.items() if name.endswith("gamma_max") or name == "num_speculative_tokens"]
+    read = {p.name: values[p.name] for p in method.relevant(values)}
+    if method.controller == "fixed" and read.get("draft_rule", "own") == "own":
+        return range(read["gamma"], read["gamma"] + 1)
+    bounds = [value for name, value in read.items() if name.endswith("gamma_max") or name == "num_speculative_tokens"]
     return range(max(bounds, default=_MOST) + 1)
 
 

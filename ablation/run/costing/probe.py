@@ -52,7 +52,7 @@ def _priced(engine: Engine, plan: Plan, profile: LatencyProfile) -> Estimate:
     turns = [length + plan.length(prompt) // 2 for prompt in plan.prompts for length in lengths[prompt.id]]
     usual = sum(turns) // max(1, len(turns))
     priced = {c.name: priced_pace(profile, c, plan.values, len(short), usual) for c in plan.configurations}
-    paces = {name: one for name, one in priced.items() if one is not None}
+    paces = {name: pace for name, pace in priced.items() if pace is not None}
     rest = tuple(c for c in plan.configurations if c.name not in paces)
     if rest:
         paces |= _run(engine, plan, plan.processors[0], rest, short)
@@ -63,9 +63,9 @@ def _priced(engine: Engine, plan: Plan, profile: LatencyProfile) -> Estimate:
 
 def _reference(profile: LatencyProfile, tokens: int) -> TokenPace:
     """AR behind so many tokens."""
-    found = priced_pace(profile, Configuration(AR), Settings(), tokens, tokens)
-    assert found is not None, "every profile prices plain decoding"
-    return found
+    pace = priced_pace(profile, Configuration(AR), Settings(), tokens, tokens)
+    assert pace is not None, "every profile prices plain decoding"
+    return pace
 
 
 def _run(

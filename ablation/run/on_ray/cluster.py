@@ -52,8 +52,8 @@ class ClusterDevice:
 
         Threads are as many as OMP_NUM_THREADS says here, else as torch finds cores there.
         """
-        found: dict[str, str | None] = {name: os.environ.get(name) for name in _THREADS}
-        return found if self.gpus else {**found, "CUDA_VISIBLE_DEVICES": ""}
+        threads: dict[str, str | None] = {name: os.environ.get(name) for name in _THREADS}
+        return threads if self.gpus else {**threads, "CUDA_VISIBLE_DEVICES": ""}
 
 
 def set_up(environment: MutableMapping[str, str], address: str) -> None:
@@ -83,10 +83,12 @@ def joined(ray: Any, address: str) -> Iterator[tuple[ClusterDevice, ...]]:
     what `ray.init` takes. Raises `UserError`.
     """
     _refuse_silent(os.environ.get("RAY_ADDRESS", address) if address == AUTO else address)
-    own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": _STORE_BYTES} if address == LOCAL else {}
+    options: dict[str, Any] = (
+        {"include_dashboard": False, "object_store_memory": _STORE_BYTES} if address == LOCAL else {}
+    )
     try:
         try:
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
         except ConnectionError:
             raise UserError(f"--ray {address} given, and no cluster was found; expected {_EXPECTED}") from None
         except (OSError, ValueError, RuntimeError, ImportError, ray.exceptions.RayError) as error:

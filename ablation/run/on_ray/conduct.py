@@ -102,7 +102,7 @@ def _played(pool: WorkerPool, maker: RemoteMaker, written: ResultsFile, err: Con
     """Warm all players up, and let them play what is missing."""
     plan, done = written.plan, written.done
     queue = WorkQueue(plan, done, maker.about["fixed"]["grid"]["target_weights"])
-    failed = sum(one.error is not None for one in done.values())
+    failed = sum(record.error is not None for record in done.values())
     outcome = JobOutcome(failed_before=failed, resumed=bool(done), shared=True)
     if done:
         say(err, f"{len(done)} of {plan.generations} rows are already there")

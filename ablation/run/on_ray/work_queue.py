@@ -59,9 +59,9 @@ class WorkQueue:
 
 def _missing(plan: Plan, done: Container[RowKey], formats: Sequence[str]) -> set[WorkUnit]:
     return {
-        plan.unit(one, place.prompt)
-        for one in plan.passes()
-        for place in plan.places(one, formats)
+        plan.unit(each_pass, place.prompt)
+        for each_pass in plan.passes()
+        for place in plan.places(each_pass, formats)
         if place.key not in done
     }
 

@@ -117,11 +117,11 @@ class RayWorker:
         traced, lines = self._experiment.trace, StringIO()
         records: list[Record] = []
         said: list[str] = []
-        with closing(tracer(lines if traced else None, traced)) as found:
-            watcher = WatcherPair(QuietWatcher(self._wait_quiet_s, said.append), found)
+        with closing(tracer(lines if traced else None, traced)) as trace_writer:
+            watcher = WatcherPair(QuietWatcher(self._wait_quiet_s, said.append), trace_writer)
             for several in execute(self._engine, plan, watcher, done):
                 for record in several:
-                    found.record(record)
+                    trace_writer.record(record)
                     self._costs.add(record)
                     records.append(record)
         return PlayedItem(tuple(records), lines.getvalue(), tuple(said))

@@ -49,7 +49,7 @@ class WorkerPool:
     def gather(self, places: Sequence[ClusterDevice]) -> None:
         """A player on each device that is free. Raises `UserError` where none is, and where other code would play."""
         asked = [(slot, slot.player.about.remote()) for slot in map(self._in_slot, places)]
-        came, _ = self.ray.wait([one for _, one in asked], num_returns=len(asked), timeout=_PATIENCE_S)
+        came, _ = self.ray.wait([reference for _, reference in asked], num_returns=len(asked), timeout=_PATIENCE_S)
         here = about_code()
         for slot, promise in asked:
             if promise not in came:
@@ -101,7 +101,8 @@ class WorkerPool:
         """The name of a player's machine and what it is. Raises `UserError` where all else is not as with the first."""
         host, about = self.answer(slot.loading)
         first, other = (
-            {name: value for name, value in one["fixed"].items() if name not in _OWN} for one in (self.about, about)
+            {name: value for name, value in settled["fixed"].items() if name not in _OWN}
+            for settled in (self.about, about)
         )
         words = f"on {self._first}", f"on {slot.place.name}"
         _refuse_other(first, other, words, "differs from the other machines")

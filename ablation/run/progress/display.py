@@ -165,10 +165,10 @@ def _batch(load: BatchLoad, block: Sequence[Record]) -> str:
     first = block[0]
     failed = sum(record.error is not None for record in block)
     tells = "throughput_tps" if first.engine == OURS else "e2e_throughput_tps"
-    told = next((getattr(record, tells) for record in block if getattr(record, tells) is not None), None)
+    rate = next((getattr(record, tells) for record in block if getattr(record, tells) is not None), None)
     ratios = [record.speedup for record in block if record.speedup is not None]
     parts = [
-        "" if told is None else f"{told:.1f} tok/s in all",
+        "" if rate is None else f"{rate:.1f} tok/s in all",
         f"{median(ratios):.2f}x in the median text" if ratios and first.configuration != AR else "",
         f"{failed} failed" if failed else "",
     ]

@@ -93,9 +93,9 @@ def pace(events: Iterable[Event], account: RunMetrics) -> TokenPace:
         token_s = account.decode_s / max(account.new_tokens, 1)
         return TokenPace(account.prefill_s, token_s, token_s, account.rounds, token_s)
     rounds = rounds[1:] or rounds
-    times = sorted(one.draft_s + one.verify_s + one.other_s for one in rounds)
-    most = 1 + max(one.gamma for one in rounds)
-    token_s = sum(times) / max(1, sum(len(one.emitted) for one in rounds))
+    times = sorted(round.draft_s + round.verify_s + round.other_s for round in rounds)
+    most = 1 + max(round.gamma for round in rounds)
+    token_s = sum(times) / max(1, sum(len(round.emitted) for round in rounds))
     return TokenPace(account.prefill_s, times[0] / most, times[9 * len(times) // 10], len(times), token_s)
 
 
@@ -116,15 +116,15 @@ def estimate(
     repeats = share * len(plan.seeds) * plan.repeats * max(1, len(plan.loads))
     tokens = _tokens_once(plan) * repeats
     turns = [length for of_prompt in lengths.values() for length in of_prompt]
-    prefills = [[one.prefill_s for one in by_name.values()] for by_name in paces]
+    prefills = [[pace_of.prefill_s for pace_of in by_name.values()] for by_name in paces]
     prefill_s = sum(map(max if plan.share_prefill else sum, prefills)) * repeats
-    low = tokens * sum(one.accepted_s for one in each) + len(turns) * timed.least_prefill * prefill_s
+    low = tokens * sum(pace_of.accepted_s for pace_of in each) + len(turns) * timed.least_prefill * prefill_s
     all_prefills_s = prefill_s * sum(timed.prefill_growth(length) for length in turns)
-    high = tokens * sum(one.rejected_s for one in each) * timed.growth + all_prefills_s
+    high = tokens * sum(pace_of.rejected_s for pace_of in each) * timed.growth + all_prefills_s
     if measured:
-        expected = tokens * sum(one.expected_s for one in each) + all_prefills_s
+        expected = tokens * sum(pace_of.expected_s for pace_of in each) + all_prefills_s
         return Estimate(low, high, plan.own_generations, most_tokens(plan), _priced(paces[0], measured), expected)
-    rounds = sum(one.rounds for by_name in paces[:1] for one in by_name.values())
+    rounds = sum(pace_of.rounds for by_name in paces[:1] for pace_of in by_name.values())
     basis = (
         f"timed: {counted(rounds, 'round')} of {counted(len(plan.configurations), 'configuration')} behind a prompt of "
         f"{counted(timed.short_tokens, 'token')}, AR also behind one as long as the longest text, "
@@ -135,7 +135,7 @@ def estimate(
 
 def _priced(paces: Mapping[str, TokenPace], measured: str) -> str:
     """What an estimate by prices rests on."""
-    run = [name for name, one in paces.items() if one.rounds]
+    run = [name for name, pace_of in paces.items() if pace_of.rounds]
     also = f"; run for a moment, as it does not know them: {', '.join(run)}" if run else ""
     return (
         f"by the profile measured {measured} (infer.py profile), expected as on its texts{also}; loading the models is "
@@ -147,11 +147,11 @@ def together(each: Mapping[str, Estimate]) -> Estimate:
     """What formats of the target's weights, by their names, take one beside the other: the sum of all."""
     several = tuple(each.values())
     return Estimate(
-        low_s=sum(one.low_s for one in several),
-        high_s=sum(one.high_s for one in several),
-        generations=sum(one.generations for one in several),
-        tokens=sum(one.tokens for one in several),
-        expected_s=_sum([one.expected_s for one in several]),
+        low_s=sum(part.low_s for part in several),
+        high_s=sum(part.high_s for part in several),
+        generations=sum(part.generations for part in several),
+        tokens=sum(part.tokens for part in several),
+        expected_s=_sum([part.expected_s for part in several]),
         basis=several[0].basis + (f"; the same in each format, {', '.join(each)}" if len(several) > 1 else ""),
     )
 
@@ -163,7 +163,7 @@ def _sum(seconds: Sequence[float | None]) -> float | None:
 
 def most_tokens(plan: Plan) -> int:
     """Tokens of all generations when none stops early."""
-    once = sum(len(p.turns) * plan.length(p) for one in plan.passes() for _, p in plan.played(one))
+    once = sum(len(p.turns) * plan.length(p) for each_pass in plan.passes() for _, p in plan.played(each_pass))
     return once * len(plan.configurations) * max(1, len(plan.formats)) * max(1, len(plan.loads))
 
 
@@ -179,7 +179,9 @@ def grid_table(plan: Plan) -> Table:
         "prompts": f"{len(plan.prompts)}: " + ", ".join(f"{task} {count}" for task, count in tasks.items()),
         "seeds": ", ".join(str(seed) for seed in plan.seeds),
         "repeats": str(plan.repeats),
-        "at most": _amount(plan.generations, most_tokens(plan) + sum(most_tokens(plan.of(one)) for one in plan.sides)),
+        "at most": _amount(
+            plan.generations, most_tokens(plan) + sum(most_tokens(plan.of(side)) for side in plan.sides)
+        ),
     }
     table = Table(show_header=False, show_lines=True)
     for name, value in rows.items():

@@ -55,20 +55,20 @@ def summaries(chance: random.Random) -> Iterator[str]:
 def grounded(chance: random.Random) -> Iterator[str]:
     """A passage with a question on it, or something to do with it, without end."""
     while True:
-        one = passage(chance)
-        yield _asked(chance, one) if chance.random() < 0.6 else _changed(chance, one)
+        text = passage(chance)
+        yield _asked(chance, text) if chance.random() < 0.6 else _changed(chance, text)
 
 
-def _asked(chance: random.Random, one: Passage) -> str:
-    question, more = chance.choice(one.questions), passage(chance).text
-    return chance.choice(_QUESTIONS).format(text=one.text, question=question, more=more)
+def _asked(chance: random.Random, source: Passage) -> str:
+    question, more = chance.choice(source.questions), passage(chance).text
+    return chance.choice(_QUESTIONS).format(text=source.text, question=question, more=more)
 
 
-def _changed(chance: random.Random, one: Passage) -> str:
-    wrong = " ".join(_mistyped(chance, word) for word in one.text.split(" "))
-    new = chance.choice([name for name in words.NAMES if name != one.name])
-    form = chance.choice(_CHANGES if one.name in one.text else _CHANGES[1:])
-    return form.format(text=one.text, wrong=wrong, name=one.name, new=new)
+def _changed(chance: random.Random, source: Passage) -> str:
+    wrong = " ".join(_mistyped(chance, word) for word in source.text.split(" "))
+    new = chance.choice([name for name in words.NAMES if name != source.name])
+    form = chance.choice(_CHANGES if source.name in source.text else _CHANGES[1:])
+    return form.format(text=source.text, wrong=wrong, name=source.name, new=new)
 
 
 def _mistyped(chance: random.Random, word: str) -> str:

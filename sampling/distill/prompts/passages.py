@@ -68,9 +68,9 @@ def passage(chance: random.Random) -> Passage:
 
 def documentation() -> list[str]:
     """Paragraphs of Python's own documentation that are prose."""
-    found = (" ".join(part.split()) for _, text in sorted(topics.topics.items()) for part in text.split("\n\n"))
+    paragraphs = (" ".join(part.split()) for _, text in sorted(topics.topics.items()) for part in text.split("\n\n"))
     least, most = _PARAGRAPH
-    fit = (part for part in found if least <= len(part) <= most and part[0].isupper() and part.endswith("."))
+    fit = (part for part in paragraphs if least <= len(part) <= most and part[0].isupper() and part.endswith("."))
     return [part for part in dict.fromkeys(fit) if len(re.findall(r"[a-zA-Z ,.']", part)) > 0.93 * len(part)]
 
 

@@ -66,6 +66,6 @@ def _side_by_side(side: PaddedAttention, query: Tensor, keys: Tensor, values: Te
     return out if side.at is None else out.index_select(0, side.at)
 
 
-def _apart(one: PerSequenceAttention, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    place = slice(one.index, one.index + 1)
-    return attend_alone(query, keys[place], values[place], one.columns, one.mask, one.sees)
+def _apart(layout: PerSequenceAttention, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    place = slice(layout.index, layout.index + 1)
+    return attend_alone(query, keys[place], values[place], layout.columns, layout.mask, layout.sees)

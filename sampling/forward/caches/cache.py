@@ -193,7 +193,7 @@ class RollbackCache(SequenceCache):
         if rows > buffers.capacity:
             buffers = buffers.grown(self.length, -(-max(rows, buffers.capacity * 3 // 2) // _GROWTH) * _GROWTH)
         mine = buffers.layers[index]
-        if any(one.shape[1::2] != new.shape[1::2] for one, new in zip(mine, (keys, values), strict=True)):
+        if any(stored.shape[1::2] != new.shape[1::2] for stored, new in zip(mine, (keys, values), strict=True)):
             buffers = buffers.own(index, keys, values)
         buffers.known.add(index)
         return buffers
@@ -201,7 +201,7 @@ class RollbackCache(SequenceCache):
     def move(self, rows: Tensor, to: int) -> None:
         """See `SequenceCache.move`."""
         stop = to + rows.shape[0]
-        for stack in (one for pair in self._buffers.stacks for one in pair) if self._buffers else ():
+        for stack in (buffer for pair in self._buffers.stacks for buffer in pair) if self._buffers else ():
             stack[:, :, :, to:stop] = stack.index_select(3, rows)
 
     def rows(self) -> dict[int, Rows]:
@@ -254,7 +254,7 @@ def seen(length: int, count: int, parents: Sequence[int] | None, device: torch.d
 def seen_by_branches(length: int, base: int, lines: Tensor) -> Tensor:
     """Which rows n tokens see that go on side by side, `[n, length + n]` bool on the CPU: see `Runner.fork`."""
     count = len(lines)
-    own = torch.arange(length, length + count)
+    rows_there = torch.arange(length, length + count)
     rows = torch.zeros(count, length + count, dtype=torch.bool)
     rows[:, :base] = True
-    return rows.scatter_(1, torch.cat([lines, own.unsqueeze(1)], dim=1), True)
+    return rows.scatter_(1, torch.cat([lines, rows_there.unsqueeze(1)], dim=1), True)

@@ -93,8 +93,8 @@ def seen_by(seen: Tensor, base: Tensor, columns: int) -> Tensor:
     base: `[1]`, rows that every one of them sees. seen: `[n, m]` bool, which of the m rows behind those.
     """
     place = torch.arange(columns, device=seen.device) - base
-    own = seen.index_select(1, place.clamp(0, seen.shape[1] - 1))
-    return (place < 0) | ((place < seen.shape[1]) & own)
+    rows_seen = seen.index_select(1, place.clamp(0, seen.shape[1] - 1))
+    return (place < 0) | ((place < seen.shape[1]) & rows_seen)
 
 
 @dataclass(slots=True)

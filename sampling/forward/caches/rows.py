@@ -119,7 +119,7 @@ class RowsCache:
         if len(feeds) == 1 and not self._padded:
             return self._lay_out_alone(feeds[0], *self._sees(feeds[0]))
         starts = [feed.slot.length for feed in feeds]
-        rows = [start + row for start, one in zip(starts, feeds, strict=True) for row in range(one.count)]
+        rows = [start + row for start, feed in zip(starts, feeds, strict=True) for row in range(feed.count)]
         where = [feed.slot.index for feed in feeds for _ in range(feed.count)]
         flat = sent([*rows, *where], self.device)
         places, of = flat[: len(rows)], flat[len(rows) :]
@@ -169,7 +169,7 @@ class RowsCache:
             return places
         parts = places.split([feed.count for feed in feeds])
         return torch.cat(
-            [part if one.positions is None else one.positions for part, one in zip(parts, feeds, strict=True)]
+            [part if feed.positions is None else feed.positions for part, feed in zip(parts, feeds, strict=True)]
         )
 
     def _attending(self, feeds: Sequence[QueryRows]) -> Attending:
@@ -185,9 +185,9 @@ class RowsCache:
 
     def _apart(self, feeds: Sequence[QueryRows]) -> Iterator[PerSequenceAttention]:
         ends = accumulate((feed.count for feed in feeds), initial=0)
-        for one, (start, stop) in zip(feeds, pairwise(ends), strict=True):
+        for fed_rows, (start, stop) in zip(feeds, pairwise(ends), strict=True):
             yield PerSequenceAttention(
-                one.slot.index, slice(start, stop), one.slot.length + one.count, *self._sees(one)
+                fed_rows.slot.index, slice(start, stop), fed_rows.slot.length + fed_rows.count, *self._sees(fed_rows)
             )
 
     def _sees(self, feed: QueryRows) -> tuple[Tensor | None, AttentionPattern | None]:
@@ -199,24 +199,24 @@ class RowsCache:
         seen = cache.seen(feed.slot.length, feed.count, None, self.device) if feed.seen is None else feed.seen
         return folded_mask(cache.additive(seen, self.keys.dtype), self._group), None
 
-    def _chain(self, one: QueryRows) -> CausalSpan:
-        first = one.slot.length + 1
-        return CausalSpan(range(first, first + one.count), self.keys.dtype, self.device)
+    def _chain(self, feed: QueryRows) -> CausalSpan:
+        first = feed.slot.length + 1
+        return CausalSpan(range(first, first + feed.count), self.keys.dtype, self.device)
 
     def _side(self, feeds: Sequence[QueryRows], part: slice) -> PaddedAttention:
         sequences, most = part.stop - part.start, max(feed.count for feed in feeds)
         columns = max(feed.slot.length + feed.count for feed in feeds)
         fed = [feed.slot.index - part.start for feed in feeds]
         starts, even = [0] * sequences, fed == list(range(sequences)) and all(feed.count == most for feed in feeds)
-        for place, one in zip(fed, feeds, strict=True):
-            starts[place] = one.slot.length
+        for place, fed_rows in zip(fed, feeds, strict=True):
+            starts[place] = fed_rows.slot.length
         last = sent(starts, self.device).unsqueeze(1) + torch.arange(most, device=self.device)
         seen = torch.arange(columns, device=self.device) <= last.unsqueeze(2)
-        for place, one in zip(fed, feeds, strict=True):
-            if one.seen is not None:
-                seen[place, : one.count] = F.pad(one.seen, (0, columns - one.seen.shape[1]))
+        for place, fed_rows in zip(fed, feeds, strict=True):
+            if fed_rows.seen is not None:
+                seen[place, : fed_rows.count] = F.pad(fed_rows.seen, (0, columns - fed_rows.seen.shape[1]))
         mask = self.folded(cache.additive(seen, self.keys.dtype))
-        at = [place * most + row for place, one in zip(fed, feeds, strict=True) for row in range(one.count)]
+        at = [place * most + row for place, feed in zip(fed, feeds, strict=True) for row in range(feed.count)]
         return PaddedAttention(part, most, columns, None if even else sent(at, self.device), mask)
 
     def make_room(self, rows: int) -> None:
@@ -230,7 +230,7 @@ class RowsCache:
         shape = layers, sequences, kv_heads, max(rows, capacity), dim
         old = self.keys, self.values
         self._buffers.clear()
-        self.keys, self.values = (one.new_zeros(shape) for one in old)
+        self.keys, self.values = (buffer.new_zeros(shape) for buffer in old)
         for new, held in zip((self.keys, self.values), old, strict=True):
             new[:, :there, :, :capacity] = held
 

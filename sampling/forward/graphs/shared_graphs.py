@@ -121,8 +121,8 @@ def _forward(
     `sequences x rows`. base: `[sequences]`, rows that all of a sequence's rows see. seen: `[sequences, rows, rows]`.
     """
     behind = torch.arange(columns, device=ids.device) - base.unsqueeze(1)
-    own = seen.gather(2, behind.clamp(0, rows - 1).unsqueeze(1).expand(-1, rows, -1))
-    visible = (behind < 0).unsqueeze(1) | ((behind < rows).unsqueeze(1) & own)
+    rows_seen = seen.gather(2, behind.clamp(0, rows - 1).unsqueeze(1).expand(-1, rows, -1))
+    visible = (behind < 0).unsqueeze(1) | ((behind < rows).unsqueeze(1) & rows_seen)
     mask = cache.folded(additive(visible, model.dtype))
     cache.layout = AttentionMetadata(
         cache.stored(of, places), PaddedAttention(slice(0, len(base)), rows, columns, at, mask)

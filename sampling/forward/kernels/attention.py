@@ -58,8 +58,8 @@ def _folded_for_transformers(
         blocked = torch.finfo(query.dtype).min
         attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, blocked)
     if any(value is not None for name, value in kwargs.items() if name not in _NO_CHANGE):
-        own: Any = sys.modules[type(module).__module__]
-        return own.eager_attention_forward(  # type: ignore[no-any-return]
+        namespace: Any = sys.modules[type(module).__module__]
+        return namespace.eager_attention_forward(  # type: ignore[no-any-return]
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
     batch, heads, count, dim = query.shape

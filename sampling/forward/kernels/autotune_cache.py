@@ -58,9 +58,9 @@ def choose(question: str, case: str, probe: Callable[[], TrialVerdict]) -> bool:
 
 def made() -> dict[str, TunedChoice]:
     """What this process asked, such as "packed kernel, float32", with the answers and where they come from."""
-    found = {f"{question}, {case}": choice for (question, case), choice in _made.items() if question not in _given}
-    given = {question: TunedChoice(answer, "as given") for question, answer in _given.items()}
-    return {**given, **found}
+    probed = {f"{question}, {case}": choice for (question, case), choice in _made.items() if question not in _given}
+    fixed = {question: TunedChoice(answer, "as given") for question, answer in _given.items()}
+    return {**fixed, **probed}
 
 
 def forget() -> None:
@@ -111,12 +111,16 @@ def _read() -> dict[str, Any]:
 def _machines() -> dict[str, Any] | None:
     """What the file holds; None where it is missing, damaged or of another form."""
     try:
-        found = json.loads(store_path().read_text(encoding="utf-8"))
+        content = json.loads(store_path().read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or found.get("format") != _FORMAT or not isinstance(found.get("machines"), dict):
+    if (
+        not isinstance(content, dict)
+        or content.get("format") != _FORMAT
+        or not isinstance(content.get("machines"), dict)
+    ):
         return None
-    return dict(found["machines"])
+    return dict(content["machines"])
 
 
 def _write(question: str, case: str, answer: bool) -> None:

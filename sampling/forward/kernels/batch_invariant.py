@@ -133,7 +133,7 @@ def _products(query: Tensor, known: Tensor, meant: Tensor, mask: Tensor) -> Tens
     # One tile on one key head is one product, which threads would share; two are one for each thread.
     batch = 2 if query.shape[:2] == (1, 1) else count
     if batch > 1:
-        query, known, meant = (one.expand(batch, -1, -1, -1) for one in (query, known, meant))
+        query, known, meant = (tensor.expand(batch, -1, -1, -1) for tensor in (query, known, meant))
     return F.scaled_dot_product_attention(query, known, meant, attn_mask=mask)[:count]
 
 
@@ -172,7 +172,7 @@ class CausalSpans:
         plan.scratch.view(-1, dim).index_copy_(0, plan.places, query.reshape(-1, dim))
         outs = []
         for index, tiles, columns, mask in plan.calls:
-            known, meant = (one[index : index + 1].narrow(2, 0, columns) for one in (keys, values))
+            known, meant = (tensor[index : index + 1].narrow(2, 0, columns) for tensor in (keys, values))
             outs.append(_products(plan.scratch[tiles], known, meant, mask))
         return torch.cat(outs).view(-1, dim).index_select(0, plan.places).view(count, heads * dim)
 
@@ -221,7 +221,9 @@ class RootToLeafPaths:
     def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """See `CausalSpan.attend`; the rows lie as they did when it ends."""
         out = query.new_empty(len(query), query.shape[1] * query.shape[2])
-        held = [(moving, moving.clone()) for moving in (one[:, :, self._start : self._stop] for one in (keys, values))]
+        held = [
+            (moving, moving.clone()) for moving in (tensor[:, :, self._start : self._stop] for tensor in (keys, values))
+        ]
         for tokens, rows, chain in self._paths:
             for moving, before in held:
                 torch.index_select(before, 2, rows, out=moving.narrow(2, 0, len(rows)))
@@ -254,12 +256,12 @@ def _share_paths(ways: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
 
 def _runs(columns: Sequence[int]) -> list[tuple[slice, int]]:
     """Equal numbers one after the other: `[16, 16, 32]` -> rows 0 to 2 with 16, row 2 with 32."""
-    found, start = [], 0
+    runs, start = [], 0
     for number, equal in groupby(columns):
         stop = start + len(list(equal))
-        found.append((slice(start, stop), number))
+        runs.append((slice(start, stop), number))
         start = stop
-    return found
+    return runs
 
 
 @cache

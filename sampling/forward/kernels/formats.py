@@ -80,7 +80,7 @@ def refuse_format(name: str, device: torch.device, asked: str) -> None:
     """Raise `UserError` where this machine has no products of a format. asked: the words that asked for it."""
     if _runs(name, device):
         return
-    allowed = one_of([one for one in FORMATS if _runs(one, device)])
+    allowed = one_of([name for name in FORMATS if _runs(name, device)])
     raise UserError(
         f"{asked} given; the products in {name} run on {_WHERE[name]}, and the model is on {_told(device)}; "
         f"expected {allowed}"

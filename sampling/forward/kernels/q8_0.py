@@ -53,8 +53,8 @@ class GroupedInt8Linear(QuantisedLinear):
 
 def grouped_or_fine(weight: Tensor, bias: Tensor | None = None) -> Product:
     """Products that keep the levels of a Q8_0 file; of weights on no such grid, those with one scale an output."""
-    found = on_grid(weight.detach()) if divides(weight) else None
-    return FineInt8Linear(weight, bias) if found is None else GroupedInt8Linear(*found, bias)
+    grid = on_grid(weight.detach()) if divides(weight) else None
+    return FineInt8Linear(weight, bias) if grid is None else GroupedInt8Linear(*grid, bias)
 
 
 def on_grid(weight: Tensor) -> tuple[Tensor, Tensor] | None:

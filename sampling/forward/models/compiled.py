@@ -35,9 +35,9 @@ _SOURCES = (sys.modules[__name__], flat, steps, linear, int8, int4, q8_0, swiglu
 class _Module(nn.Module):
     """A step, as the exporter takes it."""
 
-    def __init__(self, formulas: Formulas, one: Call) -> None:
+    def __init__(self, formulas: Formulas, call_seen: Call) -> None:
         super().__init__()
-        self._formulas, self._one = formulas, one
+        self._formulas, self._one = formulas, call_seen
 
     def forward(self, *tensors: Tensor) -> list[Tensor]:
         return self._formulas.result(self._one.filled(tensors))
@@ -59,22 +59,22 @@ def compiled(blocks: Blocks, tell: Callable[[float], None]) -> Blocks:
         raise UserError("no C++ compiler is found; expected g++, or what the environment variable CXX names")
     formulas = examples(blocks)
     runs: dict[Key, Run] = {}
-    for number, (key, one) in enumerate(formulas.seen.items()):
-        path = cache_folder() / "compiled" / f"{_name(formulas, one)}.pt2"
+    for number, (key, call) in enumerate(formulas.seen.items()):
+        path = cache_folder() / "compiled" / f"{_name(formulas, call)}.pt2"
         if not path.is_file():
             tell(number / len(formulas.seen))
-        runs[key] = _kept(path) or _made(formulas, one, path)
+        runs[key] = _kept(path) or _made(formulas, call, path)
     return replace(blocks, compiled=CompiledSteps(formulas.shape, runs))
 
 
-def _name(formulas: Formulas, one: Call) -> str:
+def _name(formulas: Formulas, call: Call) -> str:
     """What tells this step from all others: the model's sizes, the machine, torch, and the source."""
-    tensors = [(tuple(tensor.shape), str(tensor.dtype)) for tensor in one.tensors]
+    tensors = [(tuple(tensor.shape), str(tensor.dtype)) for tensor in call.tensors]
     machine = cpu_name(), torch.backends.cpu.get_cpu_capability(), torch.__version__, torch.version.git_version
-    products = [product.name for product in one.products]
-    told = repr((one.key[:2], products, tensors, formulas.shape, formulas.eps, machine)).encode()
+    products = [product.name for product in call.products]
+    about = repr((call.key[:2], products, tensors, formulas.shape, formulas.eps, machine)).encode()
     sources = (inspect.getsource(module).encode() for module in _SOURCES)
-    return f"{one.step}-{hashlib.sha256(b''.join([told, *sources])).hexdigest()[:24]}"
+    return f"{call.step}-{hashlib.sha256(b''.join([about, *sources])).hexdigest()[:24]}"
 
 
 def _kept(path: Path) -> Run | None:
@@ -89,41 +89,41 @@ def _kept(path: Path) -> Run | None:
     return run
 
 
-def _made(formulas: Formulas, one: Call, path: Path) -> Run:
+def _made(formulas: Formulas, call: Call, path: Path) -> Run:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=path.parent) as scratch:
-            step = Path(_compile(formulas, one, f"{scratch}/step.pt2"))
+            step = Path(_compile(formulas, call, f"{scratch}/step.pt2"))
             run = _kept(step)
-            if run is None or not _right(formulas, one, run):
-                raise UserError(f"the compiled step {one.step!r} does not give what its formula gives")
+            if run is None or not _right(formulas, call, run):
+                raise UserError(f"the compiled step {call.step!r} does not give what its formula gives")
             step.replace(path)
     except (RuntimeError, OSError, ImportError) as error:
-        raise UserError(f"the step {one.step!r} cannot be compiled: {first_line(error)}") from error
+        raise UserError(f"the step {call.step!r} cannot be compiled: {first_line(error)}") from error
     return run
 
 
-def _compile(formulas: Formulas, one: Call, package: str) -> str:
+def _compile(formulas: Formulas, call: Call, package: str) -> str:
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # it warns of a missing GPU
     from torch._inductor import aoti_compile_and_package
 
     count = torch.export.Dim("n", min=1, max=_MOST_ROWS)
-    rows = [{0: count if len(tensor) == ROWS else 2 * count} for tensor in one.rows]
-    dynamic = (*rows, *({} for _ in one.tensors[len(rows) :]))
-    given = tuple(tensor.clone() for tensor in one.tensors)
-    exported = torch.export.export(_Module(formulas, one), given, dynamic_shapes=(dynamic,))
+    rows = [{0: count if len(tensor) == ROWS else 2 * count} for tensor in call.rows]
+    dynamic = (*rows, *({} for _ in call.tensors[len(rows) :]))
+    inputs = tuple(tensor.clone() for tensor in call.tensors)
+    exported = torch.export.export(_Module(formulas, call), inputs, dynamic_shapes=(dynamic,))
     settings = {"cpp.threads": 1, "cpp.cxx": (None, compiler())}
     return str(aoti_compile_and_package(exported, package_path=package, inductor_configs=settings))
 
 
-def _right(formulas: Formulas, one: Call, run: Run) -> bool:
+def _right(formulas: Formulas, call: Call, run: Run) -> bool:
     """Whether it gives what the formula gives, to rounding, and every row alone what it gives among others."""
-    found, expected = run(one.tensors), formulas.result(one)
-    alike = all(near(a, b) for a, b in zip(found, expected, strict=True))
-    return alike and all(_same_alone(one, found, run, row) for row in range(ROWS))
+    outputs, expected = run(call.tensors), formulas.result(call)
+    alike = all(near(a, b) for a, b in zip(outputs, expected, strict=True))
+    return alike and all(_same_alone(call, outputs, run, row) for row in range(ROWS))
 
 
-def _same_alone(one: Call, found: Sequence[Tensor], run: Run, row: int) -> bool:
-    rows = [tensor[row::ROWS].contiguous() for tensor in one.rows]
-    alone = run([*rows, *one.tensors[len(rows) :]])
-    return all(torch.equal(a, b[row::ROWS]) for a, b in zip(alone, found, strict=True))
+def _same_alone(call: Call, outputs: Sequence[Tensor], run: Run, row: int) -> bool:
+    rows = [tensor[row::ROWS].contiguous() for tensor in call.rows]
+    alone = run([*rows, *call.tensors[len(rows) :]])
+    return all(torch.equal(a, b[row::ROWS]) for a, b in zip(alone, outputs, strict=True))

@@ -103,17 +103,17 @@ class Formulas(FlatSteps):
     seen: dict[Key, Call]
 
     def call(self, step: str, rows: Rows, weights: Absent = (), products: Products = ()) -> list[Tensor]:
-        one = Call(step, rows, weights, products)
-        self.seen.setdefault(one.key, one)
-        return self.result(one)
+        call = Call(step, rows, weights, products)
+        self.seen.setdefault(call.key, call)
+        return self.result(call)
 
-    def result(self, one: Call) -> list[Tensor]:
+    def result(self, call: Call) -> list[Tensor]:
         """What a step gives, by its formula."""
         steps = _Loops(self.shape)
-        of = _ProductFormat(one.products[0], one.weights[0] if one.weights else None)
-        into = _ProductFormat(one.products[-1], None)
-        norms: list[Any] = [None if weight is None else _Formula(weight, self.eps) for weight in one.weights[1:]]
-        match one.step, one.rows:
+        of = _ProductFormat(call.products[0], call.weights[0] if call.weights else None)
+        into = _ProductFormat(call.products[-1], None)
+        norms: list[Any] = [None if weight is None else _Formula(weight, self.eps) for weight in call.weights[1:]]
+        match call.step, call.rows:
             case "enter", (x,):
                 return list(steps.enter(x, into))
             case "turn", (raw, *rest, cos, sin):
@@ -123,7 +123,7 @@ class Formulas(FlatSteps):
                 return [joined, *entered]
             case "gate", (raw, *rest):
                 return list(steps.gate(raw, tuple(rest), of, into))
-        raise ValueError(one.step)
+        raise ValueError(call.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +179,6 @@ def examples(blocks: Blocks) -> Formulas:
     return formulas
 
 
-def near(found: Tensor, expected: Tensor) -> bool:
+def near(output: Tensor, expected: Tensor) -> bool:
     """Equal to rounding."""
-    return bool((found.float() - expected.float()).norm() <= _TOLERANCE * expected.float().norm())
+    return bool((output.float() - expected.float()).norm() <= _TOLERANCE * expected.float().norm())

@@ -27,22 +27,22 @@ def fused(blocks: Blocks, backend: str = "inductor") -> Blocks:
     dynamo.recompile_limit = max(dynamo.recompile_limit, _PROGRAMS)
     dynamo.accumulated_recompile_limit = max(dynamo.accumulated_recompile_limit, _PROGRAMS)
     runs: dict[Key, Run] = {}
-    for key, one in formulas.seen.items():
-        runs[key] = run = _when_called(formulas, one, backend)
+    for key, call in formulas.seen.items():
+        runs[key] = run = _when_called(formulas, call, backend)
         try:
-            found = run(one.tensors)
+            outputs = run(call.tensors)
         except Exception as error:  # compilers raise anything
-            raise UserError(f"the step {one.step!r} cannot be compiled: {first_line(error)}") from error
-        if not all(near(a, b) for a, b in zip(found, formulas.result(one), strict=True)):
-            raise UserError(f"the compiled step {one.step!r} does not give what its formula gives")
+            raise UserError(f"the step {call.step!r} cannot be compiled: {first_line(error)}") from error
+        if not all(near(a, b) for a, b in zip(outputs, formulas.result(call), strict=True)):
+            raise UserError(f"the compiled step {call.step!r} does not give what its formula gives")
     return replace(blocks, compiled=CompiledSteps(formulas.shape, runs))
 
 
-def _when_called(formulas: Formulas, one: Call, backend: str) -> Run:
+def _when_called(formulas: Formulas, call: Call, backend: str) -> Run:
     """A step for any number of rows."""
 
     def flat(*tensors: Tensor) -> list[Tensor]:
-        return formulas.result(one.filled(tensors))
+        return formulas.result(call.filled(tensors))
 
     made = torch.compile(flat, backend=backend, fullgraph=True, dynamic=True)
     return lambda tensors: made(*tensors)

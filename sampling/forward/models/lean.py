@@ -141,8 +141,8 @@ class LeanModel:
         final = self.norm(x)
         if self.num_layers in hidden:
             states[self.num_layers] = final
-        told = final[len(tokens) - rows :] if isinstance(rows, int) else final.index_select(0, rows)
-        return self.head(told), states
+        rows_wanted = final[len(tokens) - rows :] if isinstance(rows, int) else final.index_select(0, rows)
+        return self.head(rows_wanted), states
 
 
 def fits(model: "PreTrainedModel") -> bool:

@@ -81,10 +81,10 @@ def refuse_uneven(name: str, config: Any, size: int) -> None:
     counts = {key: count for key, count in named.items() if isinstance(count, int)}
     if all(count % size == 0 for count in counts.values()):
         return
-    told = ", ".join(f"{count} {_COUNTED[key]}" for key, count in counts.items())
+    sizes = ", ".join(f"{count} {_COUNTED[key]}" for key, count in counts.items())
     most = min(counts.values())
     allowed = [str(n) for n in range(1, most + 1) if all(count % n == 0 for count in counts.values())]
     raise UserError(
-        f"{name} has {told}, which do not divide over {size} processes; expected --nproc-per-node "
+        f"{name} has {sizes}, which do not divide over {size} processes; expected --nproc-per-node "
         f"{' or '.join(allowed)}"
     )

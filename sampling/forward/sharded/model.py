@@ -91,8 +91,8 @@ class ShardedCache(SequenceCache):
 
 def new_part(model: CausalModel) -> RollbackCache:
     """A process's part of a cache, whose masks can be told to others: the model's own, or one that lean models take."""
-    own = model.new_cache()
-    return own if isinstance(own, RollbackCache) else RollbackCache(model.num_layers, model.device, model.dtype)
+    cache = model.new_cache()
+    return cache if isinstance(cache, RollbackCache) else RollbackCache(model.num_layers, model.device, model.dtype)
 
 
 class ShardedModel:

@@ -79,11 +79,11 @@ def check_block(files: HeadFiles, config: HeadConfig, weights: Mapping[str, Tens
         "self_attn.k_norm.weight": (dim,),
         "input_layernorm.weight": (size,),
     }
-    own = {name.removeprefix("block."): weight for name, weight in weights.items() if name.startswith("block.")}
-    strange = sorted(set(own) - set(shapes) - set(optional))
+    block = {name.removeprefix("block."): weight for name, weight in weights.items() if name.startswith("block.")}
+    strange = sorted(set(block) - set(shapes) - set(optional))
     if strange:
         raise files.refuse(f"its block has {', '.join(strange)}", f"only {', '.join((*shapes, *optional))}")
     for joined in (_BIASES, ("mlp.gate_proj", "mlp.up_proj")):
-        if len({f"{name}.bias" in own for name in joined}) > 1:
+        if len({f"{name}.bias" in block for name in joined}) > 1:
             raise files.refuse(f"only some of {', '.join(joined)} have a bias", "all or none")
-    check_shapes(files, own, shapes | {name: shape for name, shape in optional.items() if name in own})
+    check_shapes(files, block, shapes | {name: shape for name, shape in optional.items() if name in block})

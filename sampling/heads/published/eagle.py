@@ -60,10 +60,10 @@ def read_eagle(files: HeadFiles) -> Head:
 
 def read_eagle3(files: HeadFiles) -> Head:
     """An EAGLE-3 head; `eagle_config` counts layers by what comes out of them, from 0."""
-    own = files.config.get("eagle_config") or {}
-    if not own.get("use_aux_hidden_state", True):
+    eagle_config = files.config.get("eagle_config") or {}
+    if not eagle_config.get("use_aux_hidden_state", True):
         raise files.refuse("eagle_config.use_aux_hidden_state is false", "a head that reads three states")
-    layers = [layer + 1 for layer in own.get("eagle_aux_hidden_state_layer_ids") or ()]
+    layers = [layer + 1 for layer in eagle_config.get("eagle_aux_hidden_state_layer_ids") or ()]
     base = files.config.get("base_model_name_or_path", "")
     return _third(files, files.config, base, layers or files.config.get("eagle_aux_hidden_state_layer_ids"))
 
@@ -176,13 +176,13 @@ def _check(
     check_shapes(files, weights, {**{name: shape for name, shape in may.items() if name in weights}, **needed})
 
 
-def states_read(files: HeadFiles, given: list[int] | None) -> tuple[int, ...]:
+def states_read(files: HeadFiles, chosen: list[int] | None) -> tuple[int, ...]:
     """Numbers of the states that are read: a low, a middle and a high one, unless the head names them.
 
     Example: a target of 32 layers gives (2, 16, 29), what the layers 2, 16 and 29, counted from 0, read.
     """
     count = files.target_layers
-    layers = tuple(given) if given else tuple(sorted({2, count // 2, count - 3}))
+    layers = tuple(chosen) if chosen else tuple(sorted({2, count // 2, count - 3}))
     if not all(0 <= layer < count for layer in layers):
         raise files.refuse(f"it reads the states {layers} of its target", f"0 to {count - 1}, those of this target")
     return layers

@@ -71,14 +71,14 @@ def _read(path: Path, prefix: str) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
-                found = {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
+                tensors = {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle may raise anything
         raise UserError(f"{path}: cannot be read: {first_line(error)}; expected a file of named tensors") from error
-    if not isinstance(found, dict) or not all(isinstance(weight, Tensor) for weight in found.values()):
+    if not isinstance(tensors, dict) or not all(isinstance(weight, Tensor) for weight in tensors.values()):
         raise UserError(f"{path}: no weights by name; expected a file of named tensors")
-    return {name.removeprefix(prefix): weight for name, weight in found.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): weight for name, weight in tensors.items() if name.startswith(prefix)}
 
 
 def rename(files: HeadFiles, weights: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:

@@ -124,8 +124,8 @@ def check_fit(head: Head, name: str, place: str, target: CausalModel, digest: st
 
 
 def _format(folder: Path, config: Mapping[str, Any]) -> HeadLayout:
-    for one in FORMATS:
-        if one.known(config):
-            return one
-    formats = ", ".join((f"ours ({_OWN})", *(one.name for one in FORMATS)))
+    for layout in FORMATS:
+        if layout.known(config):
+            return layout
+    formats = ", ".join((f"ours ({_OWN})", *(format.name for format in FORMATS)))
     raise UserError(f"{folder}: config.json is in no known format of heads; expected one of {formats}")

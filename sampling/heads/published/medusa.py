@@ -24,8 +24,8 @@ def read_medusa(files: HeadFiles) -> Head:
     weights = files.weights(MEDUSA_FILES)
     steps, layers = _count(files, weights)
     names = {f"{k}.{j}.linear.": f"heads.{k}.{j}.linear." for k in range(steps) for j in range(layers)}
-    own = rename(files, weights, names | {f"{k}.{layers}.weight": f"outputs.{k}.weight" for k in range(steps)})
-    return _head(files, "medusa", own, steps, layers)
+    renamed = rename(files, weights, names | {f"{k}.{layers}.weight": f"outputs.{k}.weight" for k in range(steps)})
+    return _head(files, "medusa", renamed, steps, layers)
 
 
 def read_hydra(files: HeadFiles) -> Head:
@@ -37,17 +37,19 @@ def read_hydra(files: HeadFiles) -> Head:
         raise files.refuse("grounded_heads is false: such heads do not know the drafts between", "true")
     if files.config.get("hidden_state_offset", 0):
         raise files.refuse(f"hidden_state_offset is {files.config['hidden_state_offset']}", "0, the last state")
-    found = files.weights(HYDRA_FILES)
-    blocks = {name.removeprefix("hydra_mlp."): value for name, value in found.items() if name.startswith("hydra_mlp.")}
+    tensors = files.weights(HYDRA_FILES)
+    blocks = {
+        name.removeprefix("hydra_mlp."): value for name, value in tensors.items() if name.startswith("hydra_mlp.")
+    }
     steps, blocks_each = _count(files, blocks)
     names: dict[str, str] = {}
     for k in range(steps):
         names |= {f"hydra_mlp.{k}.0.linear.": f"joins.{k}.", f"hydra_mlp.{k}.0.res_connection.": f"residuals.{k}."}
         names |= {f"hydra_mlp.{k}.{j}.linear.": f"heads.{k}.{j - 1}.linear." for j in range(1, blocks_each)}
         names[f"hydra_lm_head.{k}."] = f"outputs.{k}."
-    found.pop("input_embed_fn.weight", None)  # the target's embedding, which their module only refers to
-    own = rename(files, found, names)
-    return _head(files, "hydra", own, steps, blocks_each - 1)
+    tensors.pop("input_embed_fn.weight", None)  # the target's embedding, which their module only refers to
+    renamed = rename(files, tensors, names)
+    return _head(files, "hydra", renamed, steps, blocks_each - 1)
 
 
 def _count(files: HeadFiles, weights: Mapping[str, Tensor]) -> tuple[int, int]:

@@ -76,14 +76,14 @@ _LAYOUTS = (
 
 def read_mtp(files: HeadFiles) -> Head:
     """The first module of the folder. Raises `UserError` for a block that is not Llama's, by its kind."""
-    layout, found = _module(files)
+    layout, tensors = _module(files)
     kind = files.config.get("model_type", "")
     for part, why in _REASONS.items():
-        if any(part in name for name in found):
+        if any(part in name for name in tensors):
             raise files.refuse(f"{why}, in the module of this {kind} checkpoint", "a Llama-like block")
     if kind not in PLAIN:
         raise files.refuse(f"the module of a {kind} checkpoint has a block of its own kind", one_of(PLAIN))
-    weights = rename(files, found, layout.names)
+    weights = rename(files, tensors, layout.names)
     fields = block_fields(files, files.config)
     config = files.make(
         method="mtp",
@@ -115,6 +115,6 @@ def _module(files: HeadFiles) -> tuple[_CheckpointLayout, dict[str, Tensor]]:
     layers = files.config.get("num_hidden_layers", files.target_layers)
     prefixes = [layout.prefix.format(n=layers) for layout in _LAYOUTS]
     for layout, prefix in zip(_LAYOUTS, prefixes, strict=True):
-        if found := files.weights(prefix=prefix):
-            return layout, found
+        if tensors := files.weights(prefix=prefix):
+            return layout, tensors
     raise files.refuse("its config.json counts modules and its weights hold none", f"weights in {', '.join(prefixes)}")

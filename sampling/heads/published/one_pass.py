@@ -65,8 +65,8 @@ def read_one_pass(files: HeadFiles) -> Head:
     """A DFlash or DSpark head. Raises `UserError` for a later kind of block, by what it has more."""
     said = _speculators(files) if "speculators_model_type" in files.config else _authors(files)
     _refuse_others(files)
-    found = {name: weight for name, weight in files.weights().items() if name not in _VERIFIER}
-    weights = rename(files, found, _NAMES)
+    tensors = {name: weight for name, weight in files.weights().items() if name not in _VERIFIER}
+    weights = rename(files, tensors, _NAMES)
     weights.pop("t2d", None)
     vocab = said.blocks.get("vocab_size", files.target_vocab)
     fields = block_fields(files, {**said.blocks, "vocab_size": vocab})
@@ -95,12 +95,12 @@ def read_one_pass(files: HeadFiles) -> Head:
 
 def _authors(files: HeadFiles) -> _Said:
     """DFlash's and DeepSpec's own config.json: what sets a head apart is there or in `dflash_config`."""
-    given, count = _value(files, "target_layer_ids", None), files.config.get("num_target_layers", files.target_layers)
+    layers, count = _value(files, "target_layer_ids", None), files.config.get("num_target_layers", files.target_layers)
     if count != files.target_layers:
         raise files.refuse(f"its target has {count} layers", f"a head for {files.target_layers}, those of this target")
     spark = any("DSpark" in name for name in files.config.get("architectures") or ())
     fills = not _value(files, "sample_from_anchor", spark)
-    return _Said(files.config, _layers(files, [layer + 1 for layer in given or ()]), "", fills)
+    return _Said(files.config, _layers(files, [layer + 1 for layer in layers or ()]), "", fills)
 
 
 def _speculators(files: HeadFiles) -> _Said:
@@ -116,13 +116,13 @@ def _speculators(files: HeadFiles) -> _Said:
 
 def _value(files: HeadFiles, name: str, default: Any) -> Any:
     """A value of `dflash_config`, or of config.json itself."""
-    own = files.config.get("dflash_config") or {}
-    return own.get(name, files.config.get(name, default))
+    dflash_config = files.config.get("dflash_config") or {}
+    return dflash_config.get(name, files.config.get(name, default))
 
 
-def _layers(files: HeadFiles, given: Any) -> tuple[int, ...]:
+def _layers(files: HeadFiles, value: Any) -> tuple[int, ...]:
     """Numbers of the states that are read: all before the last norm, behind which engines and transformers differ."""
-    layers, count = tuple(given), files.target_layers
+    layers, count = tuple(value), files.target_layers
     if not layers or not all(0 <= layer < count for layer in layers):
         raise files.refuse(f"it reads the states {layers} of its target", f"some of 0 to {count - 1}")
     return layers
@@ -146,9 +146,11 @@ def _check(files: HeadFiles, config: HeadConfig, weights: Mapping[str, Tensor]) 
     size, vocab, rank, drafts = config.hidden_size, config.vocab_size, config.markov_rank, config.draft_vocab
     for place in range(config.layers):
         prefix = f"blocks.{place}."
-        own = {f"block.{name.removeprefix(prefix)}": one for name, one in weights.items() if name.startswith(prefix)}
-        check_block(files, config, own)
-        check_shapes(files, own, {"block.input_layernorm.weight": (size,)})
+        block = {
+            f"block.{name.removeprefix(prefix)}": weight for name, weight in weights.items() if name.startswith(prefix)
+        }
+        check_block(files, config, block)
+        check_shapes(files, block, {"block.input_layernorm.weight": (size,)})
     if more := [name for name in weights if name.startswith(f"blocks.{config.layers}.")]:
         raise files.refuse(f"it has {more[0]}", f"{config.layers} layers, as its config.json says")
     shapes: dict[str, tuple[int, ...]] = {

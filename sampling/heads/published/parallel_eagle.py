@@ -35,7 +35,7 @@ def read_speculators_parallel(files: HeadFiles) -> Head:
     """A head in the format of speculators; it was trained for as many places as it proposes."""
     inner = files.config.get("transformer_layer_config") or {}
     spec = files.config.get("speculators_config") or {}
-    proposed = [one.get("speculative_tokens") for one in spec.get("proposal_methods") or ()]
+    proposed = [proposal.get("speculative_tokens") for proposal in spec.get("proposal_methods") or ()]
     base = str((spec.get("verifier") or {}).get("name_or_path") or "")
     return _read(files, inner, base, next(filter(None, proposed), _USUAL_PLACES))
 
@@ -70,10 +70,12 @@ def _read(files: HeadFiles, inner: Mapping[str, Any], base: str, places: int) ->
 
 def _weights(files: HeadFiles) -> dict[str, Tensor]:
     """All weights under our names, those of the target that some heads bring along left out."""
-    given = {name: weight for name, weight in files.weights().items() if name not in VERIFIER}
-    numbers = {int(name.split(".")[1]) for name in given if name.startswith("layers.") and name.split(".")[1].isdigit()}
+    tensors = {name: weight for name, weight in files.weights().items() if name not in VERIFIER}
+    numbers = {
+        int(name.split(".")[1]) for name in tensors if name.startswith("layers.") and name.split(".")[1].isdigit()
+    }
     later = {f"layers.{number}.": f"later.{number - 1}." for number in numbers if number}
-    weights = rename(files, given, {**THIRD, **SHARED, **later, "mask_hidden": "mask_hidden"})
+    weights = rename(files, tensors, {**THIRD, **SHARED, **later, "mask_hidden": "mask_hidden"})
     weights.pop("t2d", None)
     return weights
 
@@ -99,9 +101,11 @@ def _check(files: HeadFiles, config: HeadConfig, weights: Mapping[str, Tensor]) 
     check_block(files, config, weights)
     for place in range(config.layers - 1):
         prefix = f"later.{place}."
-        own = {f"block.{name.removeprefix(prefix)}": one for name, one in weights.items() if name.startswith(prefix)}
-        check_block(files, replace(config, fuse="linear"), own)
-        if "block.input_layernorm.weight" not in own:
+        block = {
+            f"block.{name.removeprefix(prefix)}": weight for name, weight in weights.items() if name.startswith(prefix)
+        }
+        check_block(files, replace(config, fuse="linear"), block)
+        if "block.input_layernorm.weight" not in block:
             raise files.refuse(f"its layer {place + 1} has no input_layernorm", "a block with a norm in front")
     theirs = config.target_size or config.hidden_size
     check_third(files, config, weights, {"mask_hidden": (len(config.features) * theirs,)})

@@ -35,11 +35,11 @@ _ROW = re.compile(r"^\| `([^`|]+)` \| ([^|]*)\| ([^|]*)\| ([^|]+) \|$", flags=re
 
 def page(rows: Sequence[FamilyResult]) -> str:
     """The page with these rows, by name."""
-    told = {(row.family, row.setting): row for row in rows}
+    rows_known = {(row.family, row.setting): row for row in rows}
     parts = [_HEAD]
     for title, families in (("Decoder-only", DECODERS), ("Encoder-decoder", ENCODER_DECODERS)):
         keys = sorted((family.model_type, family.setting) for family in families)
-        ordered = [told[key] for key in keys if key in told]
+        ordered = [rows_known[key] for key in keys if key in rows_known]
         parts.append(f"\n## {title}\n\n{_counted(ordered)}\n\n{_COLUMNS}{''.join(map(_line, ordered))}")
     return "".join([*parts, _untried()])
 
@@ -69,5 +69,7 @@ def _untried() -> str:
 
 def families_without_row(rows: Sequence[FamilyResult]) -> list[ModelFamily]:
     """Families of the tables that a page does not tell of."""
-    told = {(row.family, row.setting) for row in rows}
-    return [family for family in (*DECODERS, *ENCODER_DECODERS) if (family.model_type, family.setting) not in told]
+    rows_known = {(row.family, row.setting) for row in rows}
+    return [
+        family for family in (*DECODERS, *ENCODER_DECODERS) if (family.model_type, family.setting) not in rows_known
+    ]

@@ -71,14 +71,14 @@ def _model(gguf: Path, progress: Progress) -> Any:
     from transformers import AutoModelForCausalLM, GgufConfig
 
     with quiet(), _watched(progress):
-        model, told = AutoModelForCausalLM.from_pretrained(
+        model, loading_info = AutoModelForCausalLM.from_pretrained(
             str(gguf.parent),
             gguf_file=gguf.name,
             quantization_config=GgufConfig(dequantize=True),
             dtype=torch.float32,
             output_loading_info=True,
         )
-    refuse_untrained(str(gguf), model, told)
+    refuse_untrained(str(gguf), model, loading_info)
     return model
 
 

@@ -22,8 +22,8 @@ def refuse_two_kinds(names: Sequence[str], encoders: Sequence[bool]) -> None:
     """Raise `UserError` where some of a target and its drafter have an encoder and others have none."""
     if len(set(encoders)) > 1:
         kinds = ("a decoder-only model", "an encoder-decoder model")
-        told = " and ".join(f"{name} is {kinds[encoder]}" for name, encoder in zip(names, encoders, strict=True))
-        raise UserError(f"{told}; expected target and drafter of one kind")
+        kinds_text = " and ".join(f"{name} is {kinds[encoder]}" for name, encoder in zip(names, encoders, strict=True))
+        raise UserError(f"{kinds_text}; expected target and drafter of one kind")
 
 
 def refuse_config(name: str, config: Any, stateful: bool) -> None:

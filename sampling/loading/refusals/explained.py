@@ -76,8 +76,8 @@ def folder_of(origin: ModelOrigin) -> Path | None:
     """Where the files of a checkpoint lie; None for one of the hub that is not in its cache."""
     if origin.local:
         return Path(origin.place)
-    found = try_to_load_from_cache(origin.place, "config.json")
-    return Path(found).parent if isinstance(found, str) else None
+    cached = try_to_load_from_cache(origin.place, "config.json")
+    return Path(cached).parent if isinstance(cached, str) else None
 
 
 def _refusal(origin: ModelOrigin, what: str, error: Exception, trust_remote_code: bool) -> UserError:
@@ -85,9 +85,9 @@ def _refusal(origin: ModelOrigin, what: str, error: Exception, trust_remote_code
     if "trust_remote_code" in text and not trust_remote_code:
         return UserError(f"{origin.name}: it runs code of its own; give --trust-remote-code if you trust its author")
     folder = folder_of(origin)
-    if folder is not None and (found := damaged(folder)):
+    if folder is not None and (damage := damaged(folder)):
         again = f"; delete {folder}, and it is converted again" if (folder / META).is_file() else ""
-        return UserError(found + again)
+        return UserError(damage + again)
     if not origin.local and isinstance(error, OSError):
         why = _hub_reason(text)
         hint = beside(Path(origin.place))

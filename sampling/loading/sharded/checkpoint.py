@@ -81,10 +81,10 @@ def _converted_part(
     group: ProcessGroup, origin: ModelOrigin, folder: Path, device: torch.device, dtype: torch.dtype, weights: str
 ) -> lean.LeanModel | None:
     """See `lean_folder`."""
-    found = converted_shape(folder)
-    if found is None:
+    converted = converted_shape(folder)
+    if converted is None:
         return None
-    config, inv_freq = found
+    config, inv_freq = converted
     refuse_uneven(origin.name, config, group.seat.size)
     files = CutFiles(weight_files(origin, True), _cut(group), device, dtype)
     return part_of(config, files, inv_freq, 1.0, group)
@@ -114,13 +114,13 @@ def _matching(origin: ModelOrigin, config: Any, places: dict[str, Path]) -> tupl
     with torch.device("meta"):
         empty = auto_class(config).from_config(config)
     stored, expected = shapes_in(places), {name: weight.shape for name, weight in empty.named_parameters()}
-    told = {"missing_keys": expected.keys() - stored.keys(), "unexpected_keys": stored.keys() - expected.keys()}
-    told["unexpected_keys"] = {name for name in told["unexpected_keys"] if not name.endswith("rotary_emb.inv_freq")}
-    refuse_untrained(origin.name, empty, told)
+    keys = {"missing_keys": expected.keys() - stored.keys(), "unexpected_keys": stored.keys() - expected.keys()}
+    keys["unexpected_keys"] = {name for name in keys["unexpected_keys"] if not name.endswith("rotary_emb.inv_freq")}
+    refuse_untrained(origin.name, empty, keys)
     for name in expected:
         if stored[name] != expected[name]:
             raise ValueError(f"{name} is {list(stored[name])}, and its config.json says {list(expected[name])}")
-    return empty, unused_weights(origin.name, told)
+    return empty, unused_weights(origin.name, keys)
 
 
 def _generation(origin: ModelOrigin, config: Any) -> Any:
@@ -156,8 +156,8 @@ def _planned(origin: ModelOrigin, about: UnreadCheckpoint, place: Placement, gro
 
     def rest() -> LoadedModel:
         model = adapted(origin.name, hf)
-        told = (*limits(model),)
-        loaded = as_loaded(origin, about, model, hf, forward, stored_as(hf) or place.weights, told, unused)
+        ends = (*limits(model),)
+        loaded = as_loaded(origin, about, model, hf, forward, stored_as(hf) or place.weights, ends, unused)
         return _over(loaded, group)
 
     return rest

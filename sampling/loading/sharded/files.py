@@ -48,12 +48,12 @@ class CutFiles:
 
 def shapes_in(places: Mapping[str, Path]) -> dict[str, torch.Size]:
     """The shape of every weight, by name."""
-    found = dict[str, torch.Size]()
+    shapes = dict[str, torch.Size]()
     for path in dict.fromkeys(places.values()):
         with safe_open(path, framework="pt") as file:
             here = (name for name in file.keys() if places.get(name) == path)  # noqa: SIM118
-            found |= {name: torch.Size(file.get_slice(name).get_shape()) for name in here}
-    return found
+            shapes |= {name: torch.Size(file.get_slice(name).get_shape()) for name in here}
+    return shapes
 
 
 def weight_files(origin: ModelOrigin, local_files_only: bool) -> dict[str, Path]:

@@ -31,9 +31,9 @@ _DEVICES = ("auto", "cpu", "cuda")
 def refuse_together(options: LoadOptions, size: int) -> None:
     """Raise `UserError` for what several processes cannot do; all of them find it."""
     for name, allowed in (("target_weights", ("full",)), ("graphs", ("auto", "off")), ("compile", ("auto", "off"))):
-        given = getattr(options, name)
-        if given not in allowed:
-            raise wrong_value(f"--{name.replace('_', '-')}", given, f"{' or '.join(allowed)} over {size} processes")
+        value = getattr(options, name)
+        if value not in allowed:
+            raise wrong_value(f"--{name.replace('_', '-')}", value, f"{' or '.join(allowed)} over {size} processes")
     if options.device not in _DEVICES:
         raise wrong_value("--device", options.device, f"{' or '.join(_DEVICES)}: each process takes its own of cuda")
     if (options.target or "").startswith(RANDOM):
@@ -59,16 +59,16 @@ def follow_first() -> NoReturn:
     raise SystemExit(0)
 
 
-def load_together(given: str | None, place: Placement, trust: bool, progress: Progress) -> LoadedModel:
+def load_together(model: str | None, place: Placement, trust: bool, progress: Progress) -> LoadedModel:
     """A model over all processes, as the first one has it. Raises `UserError` where one of them does."""
-    if (given or "").startswith(RANDOM):
-        raise wrong_value("--drafter", given, "a checkpoint: random weights are not cut")
+    if (model or "").startswith(RANDOM):
+        raise wrong_value("--drafter", model, "a checkpoint: random weights are not cut")
     first = leader()
     packed = kernel(place.device.type, place.dtype) is PackedLinear
     dtype = str(place.dtype).removeprefix("torch.")
-    told = {"given": given, "device": place.device.type, "dtype": dtype, "trust": trust, "packed": packed}
+    request = {"given": model, "device": place.device.type, "dtype": dtype, "trust": trust, "packed": packed}
     number, (loaded, landmarks) = first.load(
-        json.dumps(told), lambda: _part(given, place, trust, first.group, progress)
+        json.dumps(request), lambda: _part(model, place, trust, first.group, progress)
     )
     return replace(loaded, model=ShardedModel(loaded.model, number, first, landmarks))
 
@@ -89,20 +89,20 @@ def own_device(device: torch.device, here: ProcessRank) -> torch.device:
 
 def _load_as_told(text: str, group: ProcessGroup) -> CausalModel:
     """The part of a process that is not the first."""
-    told = json.loads(text)
-    kind, dtype = torch.device(told["device"]), getattr(torch, told["dtype"])
-    use_packed(told["packed"] if kind.type == "cpu" else None)
-    loaded, _ = _part(told["given"], Placement(kind, dtype), told["trust"], group, silent)
+    request = json.loads(text)
+    kind, dtype = torch.device(request["device"]), getattr(torch, request["dtype"])
+    use_packed(request["packed"] if kind.type == "cpu" else None)
+    loaded, _ = _part(request["given"], Placement(kind, dtype), request["trust"], group, silent)
     return loaded.model
 
 
 def _part(
-    given: str | None, place: Placement, trust: bool, group: ProcessGroup, progress: Progress
+    model: str | None, place: Placement, trust: bool, group: ProcessGroup, progress: Progress
 ) -> tuple[LoadedModel, Landmarks]:
     """The model that a user's words mean; on each machine one process looks first, as it may have to convert a file."""
     here = group.seat
-    found = group.agreed(lambda: None if here.local_rank else resolve(given, progress))
-    origin = group.agreed(lambda: found or resolve(given, progress))
+    agreed_origin = group.agreed(lambda: None if here.local_rank else resolve(model, progress))
+    origin = group.agreed(lambda: agreed_origin or resolve(model, progress))
     progress(f"Loading {origin.name} over {here.size} processes")
     device = group.agreed(lambda: own_device(place.device, here))
     return load_part(origin, replace(place, device=device), trust, group)

@@ -62,7 +62,7 @@ def oracle(walk: DraftWalk, price: CostModel, most: int | None = None) -> RunMet
 
 
 def _foreseen(walk: DraftWalk, price: CostModel, most: int | None) -> Iterator[Round]:
-    paths = [walk.path(position, one.drafts, one.parents)[:most] for position, one in enumerate(walk.ahead)]
+    paths = [walk.path(position, draft.drafts, draft.parents)[:most] for position, draft in enumerate(walk.ahead)]
     counts = _fastest([len(path) for path in paths], price)
     position, number = 0, 0
     while position < len(walk.tokens):

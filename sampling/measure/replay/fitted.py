@@ -10,22 +10,23 @@ from sampling.measure.replay.walk import Sample
 from utils.errors import UserError
 
 
-def fitted(own: Sequence[Sample], walked: Sequence[Sample] = (), others: Sequence[Sample] = ()) -> CostModel:
+def fitted(samples: Sequence[Sample], walked: Sequence[Sample] = (), others: Sequence[Sample] = ()) -> CostModel:
     """The price of rounds like these: a mean for each number of rows, a line through the steps of drafting.
 
-    own: measured rounds of the drafter. walked: those of its walks. others: measured rounds of other drafters, plain
-    autoregression among them. What verifies as many rows is taken from the first of own, others and walked that has
-    it; how drafting grows with its steps from own and walked, and its level, like the rest, from own where there are
-    any. More rows never cost less than fewer. Raises `UserError` where there is no round.
+    samples: measured rounds of the drafter. walked: those of its walks. others: measured rounds of other drafters,
+    plain autoregression among them. What verifies as many rows is taken from the first of samples, others and
+    walked that has it; how drafting grows with its steps from samples and walked, and its level, like the rest,
+    from samples where there are any. More rows never cost less than fewer. Raises `UserError` where there is no
+    round.
     """
-    level = own or walked
+    level = samples or walked
     if not level:
         raise UserError("no round to take times from; expected a trace with rounds of the drafter, or a price")
-    points = {**_by_rows(walked), **_by_rows(others), **_by_rows(own)}
-    drafting = [one for one in level if one.steps]
-    step = _slope([one for one in (*own, *walked) if one.steps])
-    first = fmean(one.draft_s - (one.steps - 1) * step for one in drafting) if drafting else 0.0
-    return CostModel(_rising(points), max(0.0, first), step, fmean(one.other_s for one in level))
+    points = {**_by_rows(walked), **_by_rows(others), **_by_rows(samples)}
+    drafting = [sample for sample in level if sample.steps]
+    step = _slope([sample for sample in (*samples, *walked) if sample.steps])
+    first = fmean(sample.draft_s - (sample.steps - 1) * step for sample in drafting) if drafting else 0.0
+    return CostModel(_rising(points), max(0.0, first), step, fmean(sample.other_s for sample in level))
 
 
 def scaled(price: CostModel, samples: Sequence[Sample]) -> CostModel:
@@ -63,16 +64,16 @@ def in_batch(price: CostModel, size: int) -> CostModel:
 def _ratio(pairs: Iterable[tuple[float, float]]) -> float:
     """Measured over predicted, total over total; 1 where either is nothing."""
     both = list(pairs)
-    measured, predicted = sum(one for one, _ in both), sum(other for _, other in both)
+    measured, predicted = sum(ratio for ratio, _ in both), sum(other for _, other in both)
     return measured / predicted if measured > 0.0 and predicted > 0.0 else 1.0
 
 
 def _by_rows(samples: Iterable[Sample]) -> dict[int, list[float]]:
     """Seconds of verifying, by rows."""
-    found: dict[int, list[float]] = defaultdict(list)
+    by_rows: dict[int, list[float]] = defaultdict(list)
     for sample in samples:
-        found[sample.nodes + 1].append(sample.verify_s)
-    return found
+        by_rows[sample.nodes + 1].append(sample.verify_s)
+    return by_rows
 
 
 def _rising(points: Mapping[int, Sequence[float]]) -> tuple[tuple[int, float], ...]:

@@ -43,8 +43,8 @@ def simulator_walks(path: Path) -> Iterator[tuple[str, tuple[int, ...], dict[str
             most[name] = max(most.get(name, MOST), *(length - 1 for length in lengths))
     for row in _rows(path):
         prompt, tokens = tuple(row["prompt_token_ids"]), tuple(row["generated_token_ids"])
-        found = {name: _walk(name, prompt, tokens, each, most[name]) for name, each in _lengths(row).items()}
-        yield str(row["id"]), prompt, found
+        walks = {name: _walk(name, prompt, tokens, each, most[name]) for name, each in _lengths(row).items()}
+        yield str(row["id"]), prompt, walks
 
 
 def is_simulator(path: Path) -> bool:

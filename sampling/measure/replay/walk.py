@@ -74,7 +74,7 @@ class DraftWalk:
     @property
     def trees(self) -> bool:
         """Whether trees were drafted."""
-        return any(one.parents is not None for one in self.ahead)
+        return any(draft.parents is not None for draft in self.ahead)
 
     def room(self, position: int) -> int:
         """Most drafts that a round may accept there: it adds one token of the target's own."""
@@ -121,8 +121,8 @@ def sample(
 def most_drafts(method: str, values: Mapping[str, Any]) -> int:
     """How many drafts a walk asks for: `DRAFTS` or what the settings say, if that is more; of trees what they say."""
     names = {parameter.name for parameter in METHODS[method].relevant(values)}
-    own = max((values[name] for name in ("gamma", "num_speculative_tokens") if name in names), default=DRAFTS)
-    return int(own) if METHODS[method].drafts_trees(values) else max(DRAFTS, int(own))
+    largest = max((values[name] for name in ("gamma", "num_speculative_tokens") if name in names), default=DRAFTS)
+    return int(largest) if METHODS[method].drafts_trees(values) else max(DRAFTS, int(largest))
 
 
 def walked_values(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,18 +184,20 @@ def _collected(
 ) -> DraftWalk:
     first, *made, last = events
     assert isinstance(first, Prefilled) and isinstance(last, Finished)
-    took = [one for one in made if isinstance(one, Round)]
+    took = [event for event in made if isinstance(event, Round)]
     return DraftWalk(
         method=method,
         values=dict(values),
         prompt_tokens=first.prompt_tokens,
         tokens=tuple(token for round in took for token in round.emitted),
         reason=last.reason,
-        ahead=tuple(ahead(round, one, most) for round, one in zip(took, seen, strict=True)),
-        asked=how_asked(one.steps for one in seen),
+        ahead=tuple(ahead(round, visit, most) for round, visit in zip(took, seen, strict=True)),
+        asked=how_asked(visit.steps for visit in seen),
         vocab_size=took[0].vocab_size if took else 0,
         prefill_s=first.prefill_s,
-        samples=tuple(sample(one.drafts, one.parents, one.draft_s, one.verify_s, one.other_s) for one in took),
+        samples=tuple(
+            sample(visit.drafts, visit.parents, visit.draft_s, visit.verify_s, visit.other_s) for visit in took
+        ),
     )
 
 
@@ -225,12 +227,12 @@ def beliefs(round: Round, seen: "ObservedRound") -> tuple[RecordedDistribution |
     from egag.entropy import entropy
 
     logits = seen.drafter[: len(round.drafts) if round.parents is None else 1]
-    found: list[RecordedDistribution | None] = []
+    distributions: list[RecordedDistribution | None] = []
     for token, row in zip(round.drafts, logits, strict=False):
         if row is None:
-            found.append(None)
+            distributions.append(None)
             continue
         probs = torch.softmax(row.float(), dim=-1)
         figures = torch.stack([entropy(row).float(), probs.max(), probs[token]]).tolist()
-        found.append(RecordedDistribution(row.shape[-1], figures[0], figures[1], token, figures[2]))
-    return tuple(found)
+        distributions.append(RecordedDistribution(row.shape[-1], figures[0], figures[1], token, figures[2]))
+    return tuple(distributions)
