@@ -27,6 +27,7 @@ import typer
 from rich.progress import Progress
 
 from tests.mutation import (
+    FORKS,
     ROOT,
     UNCHANGED,
     Mutant,
@@ -174,8 +175,11 @@ def plant(
     preload()
     control = [replace(mutant, operator=UNCHANGED) for mutant in drawn[:CONTROLS]]
     with Progress(auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as progress:  # no thread: it forks
-        if failed := set(control) - set(_survivors(control, seen, jobs, progress, "control")):
-            raise typer.BadParameter(f"without a change tests fail on {next(iter(failed)).file}; run `follow` again")
+        for turn in ("control", "control again"):
+            sound = _survivors(control, seen, jobs, progress, turn)
+            control = [mutant for mutant in control if mutant not in sound]
+        if control:
+            raise typer.BadParameter(f"without a change tests fail on {control[0].file}; see {FORKS}")
         survived = _survivors(drawn, seen, jobs, progress, f"of {len(every):,} places")
     FOLDER.mkdir(exist_ok=True)
     lines = [json.dumps(asdict(mutant)) for mutant in sorted(survived, key=lambda mutant: (mutant.file, mutant.line))]
@@ -210,7 +214,8 @@ def _survivors(drawn: Sequence[Mutant], seen: Passed, jobs: int, progress: Progr
                 del running[child]
                 progress.advance(task)
                 progress.refresh()
-                (SEEN.parent / f"{child}.log").replace(SEEN.parent / f"{title.split()[0]}-{mutant.operator}.log")
+                name = f"{mutant.file.replace('/', '.')}-{mutant.line}-{mutant.operator}-{mutant.occurrence}"
+                (FORKS / f"{child}.log").replace(FORKS / f"{name}-{status}.log")
                 if status == 0:
                     survived.append(mutant)
         time.sleep(0.02)

@@ -19,7 +19,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 UNCHANGED = "no change"
-FOLDER = ROOT / ".mutation"
+FORKS = ROOT / ".mutation" / "forks"
+"""What forks say, a file each."""
 # Operators whose changes are faults that people make; those of annotations and identities are left out.
 OPERATORS = (
     "AddNot",
@@ -92,6 +93,7 @@ class Timing:
 def preload() -> None:
     """Import what tests import of others, once; then forks begin at once."""
     os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    FORKS.mkdir(parents=True, exist_ok=True)
     sys.path[:0] = [str(ROOT)]
     os.chdir(ROOT)
     for name in ("torch", "transformers", "pandas", "scipy.special", "hypothesis", "pytest", "openai", "typer.testing"):
@@ -109,7 +111,7 @@ def pytest_in_fork(arguments: Sequence[str], finder: Planted | None, plugins: Se
     if finder is not None:
         sys.meta_path.insert(0, finder)
     status = 1
-    with (FOLDER / f"{os.getpid()}.log").open("w") as log, redirect_stdout(log), redirect_stderr(log):
+    with (FORKS / f"{os.getpid()}.log").open("w") as log, redirect_stdout(log), redirect_stderr(log):
         import pytest
 
         os.dup2(log.fileno(), 1)
