@@ -27,7 +27,7 @@ class EntropyGamma(LengthRule):
 
     def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
         if drafted == 0 and distribution is not None:
-            self.gamma = self._choose(distribution.entropy / math.log(distribution.size))
+            self.gamma = self._choose(distribution.entropy / math.log(max(2, distribution.size)))
         return drafted < self.gamma
 
     def _choose(self, normalised_entropy: float) -> int:

@@ -18,6 +18,7 @@ from ablation.plan.prompts.sets import measured_turns
 from sampling.loading.options import DEVICES, DTYPES
 from sampling.methods.tables import MODELS
 from utils.errors import UserError
+from utils.parameter import LARGEST
 from utils.provenance import ROOT
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ DraftVocab = Annotated[
 ]
 Rate = Annotated[float, typer.Option(help="highest learning rate")]
 BatchTokens = Annotated[int, typer.Option(min=64, help="tokens a step")]
-Seed = Annotated[int, typer.Option(help="random seed of data and order")]
+Seed = Annotated[int, typer.Option(min=0, max=LARGEST, help="random seed of data and order")]
 Loss = Annotated[LossKind, typer.Option(help="distance to the target's distribution")]
 Decay = Annotated[float, typer.Option(help="weight of each later draft in the loss, by that of the one before it")]
 Answers = Annotated[AnswerKind, typer.Option(help="which of the target's answers to learn from")]

@@ -25,6 +25,7 @@ from sampling.distill.prompts.maths import maths
 from sampling.distill.prompts.questions import questions
 from sampling.distill.prompts.translations import translations
 from utils.errors import UserError
+from utils.parameter import LARGEST
 
 MODULES = [
     "bisect",
@@ -142,7 +143,7 @@ DRAWN: dict[str, Endless] = {
 
 Out = Annotated[Path, typer.Option(metavar="FILE.jsonl", help="where the prompts go")]
 Each = Annotated[int, typer.Option(min=0, max=1500, help=f"different prompts each of {', '.join(DRAWN)}")]
-Seed = Annotated[int, typer.Option(help="random seed of these prompts and of the order of all")]
+Seed = Annotated[int, typer.Option(min=0, max=LARGEST, help="random seed of these prompts and of the order of all")]
 
 
 def main(out: Out = Path("training.jsonl"), each: Each = 1000, seed: Seed = 1) -> None:

@@ -11,7 +11,7 @@ from ablation.plan.shard import Shard
 from ablation.results import manifest
 from ablation.results.hosts import machine_of, name_host
 from ablation.results.store import read_finished, to_text
-from ablation.results.table import columns, key
+from ablation.results.table import cell, columns, key
 from ablation.results.traces.trace import trace_path
 from engines.spec import OURS
 from utils.errors import UserError, wrong_value
@@ -19,6 +19,7 @@ from utils.files import write_atomically
 from utils.text import counted
 
 Row = dict[str, str]
+_OF_A_PASS = ("seed", "processor", "length")  # what settings of a configuration differ in by pass and prompt
 _OWN = ("machine", "shard")  # of what is fixed: what shards may differ in
 
 
@@ -125,6 +126,10 @@ def _refuse_foreign(row: Row, grid: Mapping[str, Any], where: str) -> None:
     for name, values in allowed.items():
         if getattr(row_key, name) not in values:
             raise UserError(f"{where}: {wrong_value(name, getattr(row_key, name), 'a row of the plan')}")
+    if row_key.engine == OURS:
+        for name, value in grid["configurations"][row_key.configuration].items():
+            if name in row and name not in _OF_A_PASS and row[name] != cell(value):
+                raise UserError(f"{where}: {wrong_value(name, row[name], f'{cell(value)} in {row_key.configuration}')}")
 
 
 def _refuse_others(files: Sequence[_ShardFile]) -> None:

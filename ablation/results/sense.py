@@ -22,8 +22,8 @@ TEXTS = (*WORDS, "target_weights")
 # What transformers calls the method of a checkpoint that was quantised before; none is called as ours are.
 _METHOD = re.compile(r"(?!int|full)[\w.-]{1,40}")
 _COUNTS = ("new_tokens", "rounds", "drafted", "tested", "accepted")
-AMOUNTS = (*_COUNTS, "decode_s", "wall_s", "tokens_per_s", "speedup")
-_AT_MOST = (("accepted", "tested"), ("tested", "drafted"), ("accepted", "new_tokens"))
+AMOUNTS = (*_COUNTS, "length", "decode_s", "wall_s", "tokens_per_s", "speedup")
+_AT_MOST = (("accepted", "tested"), ("tested", "drafted"), ("accepted", "new_tokens"), ("new_tokens", "length"))
 _KEYS = ("turn", "seed", "repeat")
 
 Wrong = tuple[int, str]

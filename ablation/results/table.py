@@ -51,7 +51,7 @@ def row(record: Record) -> dict[str, str]:
     """The cells of a record: unknown is empty, a list is numbers between spaces, a setting that does not matter
     to the method is empty."""
     values = {field.name: getattr(record, field.name) for field in fields(record)}
-    return {name: _cell(values.get(name, record.settings.get(name))) for name in columns()}
+    return {name: cell(values.get(name, record.settings.get(name))) for name in columns()}
 
 
 def key(cells: Mapping[str, Any]) -> RowKey:
@@ -59,7 +59,8 @@ def key(cells: Mapping[str, Any]) -> RowKey:
     return RowKey(**{name: kind(cells[name]) for name, kind in get_type_hints(RowKey).items()})
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A value as a cell holds it."""
     if value is None:
         return ""
     if isinstance(value, bool):

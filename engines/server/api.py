@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from weakref import WeakSet
 
 from engines.dialect import Event as Told
 from utils.errors import UserError
+from utils.json_text import read_json
 from utils.text import first_line, quoted
 
 KEY = "WORKBENCH_ENGINE_KEY"
@@ -59,15 +61,19 @@ class Api:
             raise UserError(f"{self.url}{path}: {first_line(error)}") from None
 
     def _events(self, path: str, body: Mapping[str, Any]) -> Iterator[Told]:
+        until, left = time.monotonic() + _PATIENCE_S, _MOST_BYTES
         with self._answer("POST", path, json.dumps(body)) as response:
-            for line in response:
+            while line := response.readline(left):
+                left -= len(line)
+                if left <= 0 or time.monotonic() > until:
+                    raise ValueError(f"its answer has no end after {_MOST_BYTES - left:,} bytes")
                 text = line.decode("utf-8").strip()
                 if not text.startswith("data:"):
                     continue
                 content = text.removeprefix("data:").strip()
                 if content == "[DONE]":
                     return
-                event = json.loads(content)
+                event = _read(content)
                 if not isinstance(event, dict):
                     raise ValueError(f"an event is {quoted(event)}; expected an object")
                 if "error" in event:
@@ -93,6 +99,14 @@ class Api:
             hint = f"; {KEY} in the environment is the key that is sent" if response.status in (401, 403) else ""
             raise Refusal(f"{self.url}{path}: status {response.status}: {message}{hint}", response.status)
         return response
+
+
+def _read(content: str) -> Any:
+    """The value of an event's JSON. Raises `ValueError`."""
+    try:
+        return read_json(content)
+    except UserError as error:
+        raise ValueError(str(error)) from None
 
 
 def _refusal(content: bytes) -> str:

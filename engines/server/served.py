@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
+from engines.acceptance import sound
 from engines.dialect import AnswerPiece, Dialect
 from engines.dialect import Event as Told
 from engines.home import ExternalEngine, wanted
@@ -21,10 +22,11 @@ from sampling.engine import Description, Engine, Text
 from sampling.methods.settings import Settings
 from sampling.methods.tables import AR
 from sampling.pair.pair import ModelInfo
-from utils.errors import UserError
-from utils.events import Acceptance, Event, FailedText, WholeAnswer
+from utils.errors import UserError, one_of, wrong_value
+from utils.events import Acceptance, Event, FailedText, FinishReason, WholeAnswer
 
 _WARM, _WARM_PROMPT = 4, (1, 2, 3, 4, 5)
+_REASONS: tuple[FinishReason, ...] = "stop", "length"
 
 
 class ServedEngine(ExternalEngine):
@@ -106,10 +108,14 @@ class ServedEngine(ExternalEngine):
         try:
             for event in api.events(self.dialect.path, self.dialect.body(asked, self.model, config)):
                 reading.add(event, self.dialect.piece(event), time.perf_counter() - begun)
+                if len(reading.ids or ()) > asked.length:
+                    raise UserError(f"{self.name}: it goes on behind the {asked.length} tokens that were asked for")
             ids = reading.ids if reading.ids is not None else self.home.tokenise([reading.text], False)
             if reading.reason is None or not ids:
                 raise UserError(f"{self.name}: the answer has no end; the server may have failed, see what it printed")
-            acceptance = self.dialect.acceptance(reading.events, len(ids))
+            if reading.reason not in _REASONS:
+                raise UserError(f"{self.name}: {wrong_value('its end', reading.reason, one_of(_REASONS))}")
+            acceptance = sound(self.dialect.acceptance(reading.events, len(ids)), len(ids))
         except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
             raise UserError(
                 f"{self.name}: {api.url} answers in another shape than {self.dialect.name}'s: {error!r}"
@@ -125,7 +131,7 @@ class ServedEngine(ExternalEngine):
         return WholeAnswer(
             len(prompt),
             tuple(ids),
-            "stop" if reading.reason == "stop" else "length",
+            reading.reason,
             reading.ttft_s,
             reading.wall_s,
             reading.first,
@@ -197,7 +203,7 @@ class _Reading:
         self.events: list[Told] = []
         self.ids: list[int] | None = []
         self.text = ""
-        self.reason: str | None = None
+        self.reason: Any = None
         self.first = 0
         self.ttft_s = self.wall_s = 0.0
 

@@ -109,6 +109,8 @@ def _paths(place: Path) -> Iterable[Path]:
 def _head(path: Path) -> StateFile:
     with _opened(path) as file:
         about = _about(path, file.metadata() or {})
+        if set(file.keys()) != set(about[_SUMS]):
+            raise _damaged(path, "the list of its tensors")
         tokens = tokens_in(_sound(path, file, TOKENS, about[_SUMS]), repr(str(path)))
         layers = layers_in(file.keys())
     seconds, prompt = seconds_in(about.get("prefill_s"), repr(str(path))), about.get("prompt")

@@ -42,8 +42,10 @@ class Vocabulary:
                 self.says[number] = said
                 self.id_of[said] = number
         self.id_of.pop(b"", None)
-        self.end: int | None = tokenizer.eos_token_id
-        self.begins = _begins(tokenizer)
+        end = tokenizer.eos_token_id
+        self.end: int | None = end if end is not None and end < rows else None
+        begins = _begins(tokenizer)
+        self.begins = begins if all(number < rows for number in begins) else ()
         self._longest = max(map(len, self.id_of), default=1)
         self.written = lru_cache(_KEPT)(self._written)
 

@@ -1,6 +1,7 @@
 """Servers that go wrong in the middle: the answer that is lost is a failed row, and all others are there."""
 
 import json
+import math
 import shlex
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from engines.server import api
 from engines.server.api import Api
 from engines.server.served import ServedEngine
 from engines.spec import EngineSpec
@@ -21,12 +23,14 @@ from sampling.engine import Text
 from sampling.methods.settings import Settings
 from sampling.pair.pair_engine import PairEngine
 from tests.forked import python
+from tests.refusals import refused
 from tests.tiny import tiny_pair
 from tests.waiting import PATIENCE_S, until
 from utils.errors import UserError
 from utils.events import FailedText, WholeAnswer
 
 GOOD = [{"choices": [{"text": "x", "token_ids": [5, 6], "finish_reason": "length"}]}]
+COUNTS = {"num_draft_tokens": 2, "num_accepted_draft_tokens": 1, "num_spec_steps": 1, "acceptance_histogram": [1, 1]}
 FAULTS: dict[str, Any] = {
     "big": [{"choices": [{"text": "x", "token_ids": [10**9], "finish_reason": "length"}]}],
     "negative": [{"choices": [{"text": "x", "token_ids": [-1], "finish_reason": "length"}]}],
@@ -34,6 +38,14 @@ FAULTS: dict[str, Any] = {
     "list": [[1]],
     "empty metrics": [*GOOD, {"choices": [], "metrics": {"speculative_decoding": {"num_spec_steps": 1}}}],
     "no end": [{"choices": [{"text": "x", "token_ids": [5], "finish_reason": None}]}],
+    "NaN counts": [
+        *GOOD[:-1],
+        {**GOOD[-1], "metrics": {"speculative_decoding": COUNTS | {"num_draft_tokens": math.nan}}},
+    ],
+    "half counts": [*GOOD, {"choices": [], "metrics": {"speculative_decoding": COUNTS | {"num_draft_tokens": 2.5}}}],
+    "more than asked": [{"choices": [{"text": "x", "token_ids": [5] * 9, "finish_reason": "length"}]}],
+    "an end of no name": [{"choices": [{"text": "x", "token_ids": [5], "finish_reason": 5}]}],
+    "nested": b"data: " + b"[" * 100_000 + b"\n\n",
     "error": [{"error": {"message": "out of memory"}}],
     "no JSON": "data: {\n\n",
     "no UTF-8": b"data: \xff\n\n",
@@ -135,3 +147,10 @@ def test_ctrl_c_ends_what_waits_for_a_server_that_hangs(tmp_path: Path, call: st
         until(asked.exists)
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) != 0
+
+
+@pytest.mark.parametrize("endless", [b": nothing\n" * 5000, b"data: " + b"x" * 50_000, b"data: {}\n\n" * 5000])
+def test_an_answer_without_an_end_is_given_up(endless: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "_MOST_BYTES", 20_000)
+    with server({0: endless}) as url, refused("20,000"):
+        list(Api(url).events("/v1/completions", {}))

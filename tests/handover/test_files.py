@@ -139,9 +139,8 @@ def test_what_was_changed_since_is_refused_before_it_is_used(pair: Pair, tmp_pat
     }
     for planted in other.values():
         changed(path, {name: tensor.contiguous() for name, tensor in planted.items()})
-        files = StateFiles(path)
         with refused(path, "checksum"):
-            files.find(pair, PROMPT, (3,))
+            StateFiles(path).find(pair, PROMPT, (3,))
         path.write_bytes(whole)
     ids = tensors["tokens"].clone()
     ids[2] += 1

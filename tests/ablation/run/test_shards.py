@@ -208,6 +208,7 @@ def edited(path: Path, number: int, **cells: str) -> None:
         ({"seed": "abc"}, ("'abc'",)),
         ({"new_tokens": "abc"}, ("abc",)),
         ({"decode_s": "-1"}, ("decode_s", "-1")),
+        ({"new_tokens": "999"}, ("new_tokens", 999, "length")),
     ],
 )
 def test_a_row_that_is_not_the_plans_is_refused_and_nothing_written(
@@ -218,6 +219,15 @@ def test_a_row_that_is_not_the_plans_is_refused_and_nothing_written(
     with refused(second, *quoted):
         merge([first, second], tmp_path / "m.csv", partial=True, check=load_results)
     assert not (tmp_path / "m.csv").exists() and not manifest_path(tmp_path / "m.csv").exists()
+
+
+@pytest.mark.parametrize(("name", "value"), [("gamma", "9"), ("verify_strategy", "block"), ("cache", "false")])
+def test_a_setting_that_is_not_the_configurations_is_refused(tmp_path: Path, name: str, value: str) -> None:
+    first, second = shards(tmp_path, 2)
+    drafted = next(number for number, row in enumerate(rows(second)) if row["method"] == "speculative")
+    edited(second, drafted, **{name: value})
+    with refused(second, name, repr(value)):
+        merge([first, second], tmp_path / "m.csv")
 
 
 def test_a_row_in_two_shards_is_refused(tmp_path: Path) -> None:

@@ -217,3 +217,11 @@ def test_a_pair_of_one_tokenizer_has_nothing_to_choose() -> None:
     assert "one tokenizer" in str(pair.lacks(METHODS["speculative"], values))
     assert pair.lacks(METHODS["prompt_lookup"], values) is None
     assert pair.lacks(METHODS["speculative"], Settings()) is None
+
+
+def test_an_end_beyond_the_rows_is_none() -> None:
+    """A model without a row for its tokenizer's end cannot be asked what follows it."""
+    tokenizer = big()
+    assert Vocabulary("one", tokenizer, len(tokenizer)).end == tokenizer.eos_token_id
+    cut = Vocabulary("one", tokenizer, tokenizer.eos_token_id)
+    assert cut.end is None and all(number < cut.rows for number in cut.begins)
