@@ -5,14 +5,15 @@ uv run --group mutation scripts/mutate.py plant [--count 400] [--seed 0] [--only
 
 `follow` runs the tests once and notes which of them pass each line, and how long they take. `plant` draws changes at
 random (cosmic-ray's operators), runs for each the tests that pass its line, the quickest first, and writes what nobody
-caught to scripts/mutants/survivors.jsonl. A change that is no fault (equal in all that anybody can see) is listed with
-its reason in scripts/mutants/equal.toml, and is not counted. A test run is a fork of a process that has imported the
-libraries, in which the changed module is imported from memory: no file is touched.
+caught to scripts/mutants/survivors.jsonl. A change that is no fault is listed with its reason in
+scripts/mutants/equal.toml, by its lines or by a pattern, and is not counted. A test run is a fork of a process that has
+imported the libraries, in which the changed module is imported from memory: no file is touched.
 """
 
 import json
 import os
 import random
+import re
 import signal
 import time
 import tomllib
@@ -67,6 +68,7 @@ TESTS = (
     "tests/sampling/verify",
     "tests/sampling/measure",
     "tests/sampling/methods",
+    "tests/sampling/pair",
     "tests/sampling/drafters",
     "tests/sampling/test_batch.py",
     "tests/sampling/test_beam.py",
@@ -95,13 +97,18 @@ def files() -> list[Path]:
     return sorted({path for pattern in PACKAGES for path in ROOT.glob(pattern) if path.name != "__init__.py"})
 
 
-def equal_ones() -> Mapping[tuple[str, str, str], str]:
-    """The reasons of changes that are no faults, by file and line before and after."""
-    path = FOLDER / "equal.toml"
-    if not path.is_file():
-        return {}
-    known = tomllib.loads(path.read_text(encoding="utf-8")).get("mutant", [])
-    return {(entry["file"], entry["before"], entry["after"]): entry["reason"] for entry in known}
+def is_no_fault(mutant: Mutant) -> bool:
+    """Whether a change is known to be none: it is listed, or differs in what a listed pattern stands for alone."""
+    known = tomllib.loads((FOLDER / "equal.toml").read_text(encoding="utf-8"))
+    if any(
+        (mutant.file, mutant.before, mutant.after) == (entry["file"], entry["before"], entry["after"])
+        for entry in known["mutant"]
+    ):
+        return True
+    before, after = mutant.before, mutant.after
+    for pattern in known["pattern"]:
+        before, after = (re.sub(pattern["regex"], "", line) for line in (before, after))
+    return "".join(before.split()) == "".join(after.split())
 
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
@@ -190,10 +197,9 @@ def plant(
 
 def _drawn(places: Sequence[Place]) -> Iterator[Mutant]:
     """The changes of these places, but for those that are known to be no fault."""
-    equal = equal_ones()
     for place in places:
         mutant = mutant_at(*place)
-        if mutant is not None and (mutant.file, mutant.before, mutant.after) not in equal:
+        if mutant is not None and not is_no_fault(mutant):
             yield mutant
 
 

@@ -55,6 +55,7 @@ RULES = {
     "scripts/view_cost.py": Rule(Kind.CHECKED, "minutes"),
     "scripts/spin_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
     "scripts/compare_checkouts.py": Rule(Kind.LEFT_OUT, "minutes, and it needs two checkouts"),
+    "--group mutation scripts/mutate.py": Rule(Kind.LEFT_OUT, "half an hour, and it needs cosmic-ray"),
     "scripts/lookup_cost.py": Rule(Kind.PARSED, "minutes, and it loads no model"),
     "--with arctic-inference scripts/suffix_reference.py": Rule(Kind.LEFT_OUT, "builds arctic-inference, a minute"),
     "scripts/other_tokenizer.py": Rule(Kind.PARSED, "writes a checkpoint of 270 MB"),

@@ -149,3 +149,10 @@ def test_without_beliefs_specdec_learns_nothing() -> None:
     drafts(rule, [None] * 5)
     rule.update(judged(5, 2))
     assert rule._calibration.judged == 0
+
+
+def test_specdec_ends_at_its_most_drafts() -> None:
+    rule = SpecDecPpGamma(0.5, 5)
+    rule.begin()
+    assert rule.before(0, None) and rule.after(4, None, None)
+    assert not rule.after(5, None, None) and not rule.before(5, None)

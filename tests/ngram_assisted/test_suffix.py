@@ -1,5 +1,6 @@
 """Suffix trees: counts, match lengths, scores and eviction against brute force, and hand-worked drafts."""
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -10,7 +11,7 @@ from egag.length_rule import DraftBudget
 from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_memory import Recollection, ResponseTree
 from ngram_assisted.suffix_text import TextTree
-from ngram_assisted.suffix_tree import Draft, Limits, best_draft
+from ngram_assisted.suffix_tree import Draft, Limits, _least, best_draft
 from sampling.forward.tree import depths
 from scripts.suffix_reference import OurTrees, accepted, drafts_of
 from tests.conformance.toy import toy_runner
@@ -266,3 +267,12 @@ def test_the_comparison_with_the_reference_counts_drafts_that_agree() -> None:
     assert accepted([right, wrong, wrong, wrong, right], [1, 2, 3, 4, 1]) == 3
     assert accepted([none, none, right], [5, 6, 1]) == 1
     assert drafts_of(OurTrees(), 0, ([1, 2, 3, 1], [2, 3]))[1] == (1.0, (3, 1))
+
+
+@given(st.integers(1, 400), st.integers(0, 399))
+@settings(max_examples=300, deadline=None)
+def test_the_least_count_of_a_share_is_what_division_says(whole: int, count: int) -> None:
+    """Also just above a quotient, where a product of floats rounds down to it."""
+    for share in (count / whole, math.nextafter(count / whole, math.inf), math.nextafter(count / whole, 0.0)):
+        expected = next(least for least in range(-1, whole + 402) if least / whole >= share)
+        assert max(0, _least(share, whole)) == max(0, expected)

@@ -13,7 +13,8 @@ from ablation.run.on_ray.worker import RayWorker, WorkerReady, about_code
 from utils.errors import UserError
 from utils.text import first_line
 
-_PATIENCE_S = 120.0
+PATIENCE_S = 120.0
+"""Seconds within which a device must be free for its player."""
 _OWN = ("machine", "shard")  # of what is fixed: what players may differ in
 
 
@@ -48,12 +49,12 @@ class WorkerPool:
 
     def gather(self, places: Sequence[ClusterDevice]) -> None:
         """A player on each device that is free. Raises `UserError` where none is, and where other code would play."""
-        asked = [(slot, slot.player.about.remote()) for slot in map(self._in_slot, places)]
-        came, _ = self.ray.wait([reference for _, reference in asked], num_returns=len(asked), timeout=_PATIENCE_S)
+        asked = [(slot, self.arrival(slot)) for slot in map(self._in_slot, places)]
+        came, _ = self.ray.wait([reference for _, reference in asked], num_returns=len(asked), timeout=PATIENCE_S)
         here = about_code()
         for slot, promise in asked:
             if promise not in came:
-                self._leave_out(slot, f"it was not free within {_PATIENCE_S:g} s")
+                self._leave_out(slot, f"it was not free within {PATIENCE_S:g} s")
                 continue
             try:
                 there = self.answer(promise)
@@ -90,6 +91,10 @@ class WorkerPool:
                     self.slots.remove(slot)
                     self._leave_out(slot, first_line(error))
         self._refuse_nobody()
+
+    def arrival(self, slot: WorkerSlot) -> Any:
+        """The promise that a player is there, and what code it runs."""
+        return slot.player.about.remote()
 
     def begin(self, slot: WorkerSlot) -> Any:
         """Let a player load, where it has not, and prepare: the promise of `WorkerReady`."""

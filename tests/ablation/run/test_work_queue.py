@@ -10,6 +10,7 @@ import pytest
 from ablation.plan.grid import Plan
 from ablation.plan.prompts.file import Prompt
 from ablation.run.execute import PlayedRow
+from ablation.run.on_ray import dispatch
 from ablation.run.on_ray.cluster import ClusterDevice, set_up
 from ablation.run.on_ray.conduct import refuse_sides
 from ablation.run.on_ray.dispatch import Dispatcher
@@ -68,6 +69,9 @@ class FakePool:
 
     def dismiss(self, slot: WorkerSlot) -> None:
         pass
+
+    def arrival(self, slot: WorkerSlot) -> Callable[[], None]:
+        return lambda: None
 
     def begin(self, slot: WorkerSlot) -> Callable[[], None]:
         def ready() -> None:
@@ -153,6 +157,28 @@ def test_a_part_that_fails_three_times_is_given_up_and_named(fault: Exception) -
     assert sorted(run(pool, queue)) == ["p0"] * 4 + ["p2"] * 4
     assert {item.units[0].id for item in queue.given_up} == {"p1"} and len(queue.given_up) == 4 and not queue
     assert sum("given up" in text for text in pool.said) == 4 and str(fault) in queue.given_up[0].lost[-1]
+
+
+def test_it_ends_where_a_device_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its machine is gone: nobody ever says that the new player is there."""
+
+    class Gone(FakePool):
+        def arrival(self, slot: WorkerSlot) -> Callable[[], None]:
+            never.add(promise := super().arrival(slot))
+            return promise
+
+    class Waiting(FakeRay):
+        def wait(self, promises: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
+            return [promise for promise in promises if promise not in never][:1], []
+
+    def play(name: str) -> str:
+        raise Died("killed")
+
+    never = set[Any]()
+    monkeypatch.setattr(dispatch, "PATIENCE_S", 0.0)
+    pool, queue = Gone(play, ray=Waiting()), queue_of()
+    assert not run(pool, queue) and queue
+    assert sum("is lost" in text for text in pool.said) == 2
 
 
 def test_it_ends_when_no_player_is_left() -> None:
