@@ -14,7 +14,11 @@ from ablation.plan.overrides import Overrides
 from ablation.plan.prompts.file import Prompt
 from ablation.plan.slo import Slo
 from ablation.report.load import load_results
+from ablation.report.tables.batches import batches_section
+from ablation.report.tables.summary import summarise
 from ablation.report.write import write_report
+from ablation.results.store import to_text
+from ablation.results.table import columns
 from ablation.results.tables.batch import batch_lines, cells
 from ablation.run.results_file import Files
 from sampling.methods.settings import Settings
@@ -234,3 +238,23 @@ def test_the_manifest_says_the_loads(tmp_path: Path) -> None:
     assert (grid["batches"], grid["rates"], grid["slo"]) == ([1, 2], [], "ttft:1")
     with (tmp_path / "r.csv").open(newline="") as file:
         assert "batch" in next(csv.reader(file))
+
+
+@pytest.mark.parametrize("rates", [(), (0.01,)])
+def test_a_percentile_is_the_one_that_it_is_called(tmp_path: Path, rates: tuple[float, ...]) -> None:
+    """Of 10, 20 and 40: p50 is 20, p99 is 20 + 0.98 * 20 = 39.6; p95 were 38, p90 36."""
+    path = tmp_path / "r.csv"
+    play(path, batched(batches=(2,), rates=rates))
+    table = rows(path)
+    for row in table:
+        row |= {"tpot_ms": {"p0": "10", "p1": "20", "p2": "40"}[row["id"]]}
+        row |= {name: {"p0": "1", "p1": "2", "p2": "4"}[row["id"]] for name in ("queued_s", "ttft_s")}
+    path.write_text(to_text(table, columns()), encoding="utf-8")
+    frame = load_results(path)
+    section = batches_section(frame, summarise(frame))
+    assert section is not None
+    for line in section.tables[0].rows:
+        cells = dict(zip(section.tables[0].headers, line, strict=True))
+        assert cells["tpot, ms: p50, p99"] == "20.0, 39.6"
+        if rates:
+            assert cells["queued, s: p50, p99"] == "2.00, 3.96" and cells["ttft, s: p50, p99"] == "4.00, 7.92"

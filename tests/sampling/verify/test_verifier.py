@@ -122,3 +122,14 @@ def test_no_draft_is_accepted_where_the_target_says_nothing(verifier: Verifier, 
         assert p[0].isnan().all() and not p[1].isnan().any()
         with refused("NaN", "logits", "float32"):
             verifier.verify(Proposal(torch.tensor([draft])), p, rng())
+
+
+def test_a_sibling_that_is_there_twice_has_one_chance() -> None:
+    """Of point masses 0, 0 and 1 at the root: what comes first has the root's distribution all the same."""
+    root = torch.tensor([0.3, 0.2, 0.5])
+    p = torch.stack([root, *[torch.full((3,), 1 / 3)] * 3])
+    proposal, runs = Proposal(torch.tensor([0, 0, 1]), (-1, -1, -1)), 20_000
+    ends, tokens = many_verdicts(RejectionVerifier(), proposal, p, runs, rng())
+    first = torch.where(ends < 0, tokens, proposal.tokens[ends.clamp(min=0)])
+    shares = torch.bincount(first, minlength=3) / runs
+    assert bool(((shares - root).abs() < 5 * (root * (1 - root) / runs).sqrt()).all()), shares
