@@ -92,7 +92,7 @@ class Batch:
         if self.size < 1:
             raise UserError(f"batch {self.size} given; expected 1 or more")
         self._free = [self.target.another() for _ in range(self.size)][::-1]
-        self._clock = PhaseClock(self.target.device)
+        self._clock, self._verification = PhaseClock(self.target.device), EagerVerification(self.verifier)
         self._unlearnt = deque[Sequence]()
 
     @property
@@ -137,8 +137,7 @@ class Batch:
             self._share(live)
         clock = self._clock
         clock.start()
-        verification = EagerVerification(self.verifier)
-        rounds, drafting_s = step([live.seq for live in self.live], self.drafter, verification, clock)
+        rounds, drafting_s = step([live.seq for live in self.live], self.drafter, self._verification, clock)
         clock.lap("draft")
         return self._played(rounds, clock.stop(), drafting_s)
 

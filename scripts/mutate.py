@@ -20,6 +20,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -97,9 +98,16 @@ def files() -> list[Path]:
     return sorted({path for pattern in PACKAGES for path in ROOT.glob(pattern) if path.name != "__init__.py"})
 
 
+@cache
+def _known() -> dict[str, list[dict[str, str]]]:
+    """The changes that are no faults: by their lines (`mutant`), and by what they differ in (`pattern`)."""
+    known: dict[str, list[dict[str, str]]] = tomllib.loads((FOLDER / "equal.toml").read_text(encoding="utf-8"))
+    return known
+
+
 def is_no_fault(mutant: Mutant) -> bool:
     """Whether a change is known to be none: it is listed, or differs in what a listed pattern stands for alone."""
-    known = tomllib.loads((FOLDER / "equal.toml").read_text(encoding="utf-8"))
+    known = _known()
     if any(
         (mutant.file, mutant.before, mutant.after) == (entry["file"], entry["before"], entry["after"])
         for entry in known["mutant"]

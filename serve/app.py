@@ -27,10 +27,9 @@ from serve.body import Model, read_chat, read_completion
 from serve.counters import TEXT_FORMAT
 from serve.driver import Driver
 from serve.errors import ApiError
-from serve.jobs import AnswerEnd, ServedPiece, TextJob, Tokens, Told
+from serve.jobs import AnswerEnd, ParsedRequest, ServedPiece, TextJob, Tokens, Told
 from serve.limits import ServerLimits, served_values
 from serve.mimics import COMPLETIONS, MIMICS, as_ours
-from serve.order import ParsedRequest
 from serve.replies import ReplyObjects
 from serve.writing import ResponseWriting
 from utils.errors import UserError

@@ -10,8 +10,8 @@ from ablation.plan.grid import Configuration
 from sampling.methods.settings import PARAMETERS
 from sampling.methods.tables import METHODS
 from serve.errors import ApiError, refused_as, wrong_field
+from serve.jobs import ParsedRequest, TextOrder
 from serve.messages import conversation
-from serve.order import ParsedRequest, TextOrder
 from serve.requested_method import requested_method
 from utils.errors import UnknownName, UserError, checked_text, one_of
 from utils.json_text import read_json

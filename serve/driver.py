@@ -159,7 +159,7 @@ class Driver:
             self._groups[configuration] = self.engine.batch(configuration.method, values, self.size)
             self._groups[configuration].most_drafts = self.most_drafts
         batch = self._groups.pop(configuration)
-        self._groups[configuration] = batch  # the last configuration_idle used is the last to give way
+        self._groups[configuration] = batch  # the last one used is the last to give way
         return batch
 
     def _play(self, configuration: Configuration, batch: Batch) -> None:

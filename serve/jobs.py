@@ -1,19 +1,51 @@
-"""An order on its way: whom to tell of it, what is told, and what the live page shows."""
+"""What a request comes to: texts to write, whom to tell of each, what is told, and what the live page shows."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Literal
 
+from ablation.plan.grid import Configuration
 from sampling.measure.answer import Answer, Decode, Span
 from sampling.measure.metrics import RunMetrics
 from sampling.pair.local_engine import LocalEngine
 from serve.errors import ApiError
-from serve.order import TextOrder
 from serve.writing import ResponseWriting
 from utils.events import Round
+from utils.parameter import ChosenPart
 
 _SHOWN_ROUNDS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class TextOrder:
+    """One text to write: its prompt's ids, the method with its values, how tokens are drawn and when it ends.
+
+    stops: strings before which it ends. to_the_end: not even a stop token ends it (`ignore_eos`).
+    """
+
+    prompt: tuple[int, ...]
+    configuration: Configuration
+    length: int
+    processor: ChosenPart
+    seed: int
+    stops: tuple[str, ...] = ()
+    to_the_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRequest:
+    """A request: one order a prompt, and how its answer is told.
+
+    include_usage: a stream ends with a chunk of counts. token_ids: ids are told beside the text.
+    """
+
+    kind: Literal["text", "chat"]
+    orders: tuple[TextOrder, ...]
+    stream: bool = False
+    include_usage: bool = False
+    token_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from ablation.results.record import Record
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import Settings, relevant_settings
 from sampling.methods.tables import METHODS
-from serve.jobs import TextJob
-from serve.order import ParsedRequest
+from serve.jobs import ParsedRequest, TextJob
 
 _ELSEWHERE = ("output_ids", "prompt_tokens", "new_tokens", "finish_reason", "score")
 

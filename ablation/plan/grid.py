@@ -221,9 +221,8 @@ class Plan:
 
     def unit(self, each_pass: "PlanPass", prompt: Prompt) -> WorkUnit:
         """A prompt of a pass as what is dealt out."""
-        return WorkUnit(
-            each_pass.repeat, each_pass.seed, PARAMETERS["processor"].show(each_pass.processor), str(prompt.id)
-        )
+        processor = PARAMETERS["processor"].show(each_pass.processor)
+        return WorkUnit(each_pass.repeat, each_pass.seed, processor, str(prompt.id))
 
     def played(self, each_pass: "PlanPass") -> Iterator[tuple[int, Prompt]]:
         """The prompts that are played here in a pass, each with its place among all."""

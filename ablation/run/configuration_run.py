@@ -130,11 +130,10 @@ class ConfigurationRun:
         """The events with what each text is; what goes wrong in them, and not in their reader, fails the texts."""
         try:
             yield from self._streamed(texts)
-        except UserError as error:
-            texts.fail(str(error))
         except Exception as error:  # out of memory, or a bug: the others are still worth having
-            _log.exception("%s failed", self._title)
-            texts.fail(f"{type(error).__name__}: {error}")
+            if not isinstance(error, UserError):
+                _log.exception("%s failed", self._title)
+            texts.fail(FailedText.of(error).error)
 
     def _streamed(self, texts: "_TextQueue") -> Iterator[tuple[Any, Event]]:
         engine, load, configuration = self.setting.engine, self.setting.load, self.configuration

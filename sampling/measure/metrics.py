@@ -98,12 +98,8 @@ class RunMetrics:
         self.answered, self.finish_reason = answer, answer.reason
         self.prompt_tokens, self.output_ids = answer.prompt_tokens, list(answer.output_ids)
         self.queued_s = answer.queued_s
-        self.rounds, self.drafted, self.accepted = (
-            acceptance.rounds or 0,
-            acceptance.drafted or 0,
-            acceptance.accepted or 0,
-        )
-        self.tested = acceptance.tested or 0
+        self.rounds, self.drafted = acceptance.rounds or 0, acceptance.drafted or 0
+        self.accepted, self.tested = acceptance.accepted or 0, acceptance.tested or 0
         self.accepted_counts.update(dict(enumerate(acceptance.hist or ())))
         for accepted, drafted in acceptance.by_round or ():
             self.tokens_by_round.append(min(accepted + 1, self.new_tokens - sum(self.tokens_by_round)))
