@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from inspect import signature
 from itertools import product
 from typing import Any
 
@@ -256,3 +257,14 @@ def test_what_is_trained_says_how(kind: str) -> None:
 def test_a_rule_whose_gamma_is_a_limit_is_not_said_to_have_never_moved() -> None:
     assert METHODS["egag"].adapts and METHODS["heuristic"].adapts
     assert not any(METHODS[name].adapts for name in ("confidence", "auto", "speculative", "target"))
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part.values[0].path])
+def test_a_class_has_the_defaults_of_its_line(part: Part) -> None:
+    """Whoever makes a part by hand gets what a user gets who sets nothing."""
+    arguments = signature(part.load()).parameters.values()
+    defaults = {one.name: one.default for one in arguments if one.default is not one.empty}
+    declared = {parameter.name: parameter.default for parameter in part.parameters}
+    assert {name: defaults[name] for name in defaults.keys() & declared} == {
+        name: declared[name] for name in defaults.keys() & declared
+    }
