@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from inspect import signature
 from itertools import product
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -259,7 +260,9 @@ def test_a_rule_whose_gamma_is_a_limit_is_not_said_to_have_never_moved() -> None
     assert not any(METHODS[name].adapts for name in ("confidence", "auto", "speculative", "target"))
 
 
-@pytest.mark.parametrize("part", [part for part in PARTS if part.values[0].path])
+@pytest.mark.parametrize(
+    "part", [part for table in TABLES for part in table.values() if part.path], ids=attrgetter("path")
+)
 def test_a_class_has_the_defaults_of_its_line(part: Part) -> None:
     """Whoever makes a part by hand gets what a user gets who sets nothing."""
     arguments = signature(part.load()).parameters.values()
