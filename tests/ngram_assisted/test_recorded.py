@@ -41,22 +41,22 @@ WAYS = [(name, values) for name, others in OTHERS.items() for values in ({}, *ot
 
 
 def made_up(seed: int) -> list[int]:
-    """A text of phrases that come again, with a stray token now and then."""
-    rng = random.Random(seed)
-    phrases = [[rng.randrange(SIZE) for _ in range(rng.randrange(2, 9))] for _ in range(9)]
+    """A text of phrases that come again, with a stray token now and then; text 1 has four tokens only."""
+    rng, size = random.Random(seed), 4 if seed == 1 else SIZE
+    phrases = [[rng.randrange(size) for _ in range(rng.randrange(2, 9))] for _ in range(9)]
     text = list[int]()
     while len(text) < PROMPT + ANSWER:
         text += rng.choice(phrases)
         if rng.random() < 0.2:
-            text.append(rng.randrange(SIZE))
+            text.append(rng.randrange(size))
     return text[: PROMPT + ANSWER]
 
 
 def candidates(token: int, chosen: int | None) -> torch.Tensor:
-    """Logits behind a token: an order of its own, with the one that is chosen before all others."""
+    """Logits behind a token: an order of its own, with the one that is chosen before all others but for two tokens."""
     row = torch.tensor([float((other * 7 + token * 13) % SIZE) for other in range(SIZE)])
     if chosen is not None:
-        row[chosen] = SIZE + 1.0
+        row[chosen] = SIZE + 1.0 if token % 3 else SIZE - 2.5
     return row
 
 

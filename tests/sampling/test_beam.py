@@ -178,3 +178,12 @@ def test_it_draws_nothing() -> None:
     before = torch.get_rng_state()
     assert run(BeamSearch(), toy_pair(), 9)[-1] == run(BeamSearch(), toy_pair(), 9)[-1]
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_search_is_decided_where_the_best_text_has_the_bound_of_the_best_beam() -> None:
+    """With alpha 0 a score is ln p: the best text, not the second, against the best beam, not another."""
+    search = BeamSearch(2, 2, 0, 0.0)
+    found = [Hypothesis((1,), -1.0, -1.0), Hypothesis((2,), -3.0, -3.0)]
+    assert search.decided(found, [Hypothesis((), -1.0, 0.0), Hypothesis((), -0.5, 0.0)], 9)
+    assert not search.decided(found, [Hypothesis((), -0.9, 0.0)], 9)
+    assert not search.decided([], [Hypothesis((), -9.0, 0.0)], 9)

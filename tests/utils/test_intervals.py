@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.refusals import refused
+from utils.numbers import intervals
 from utils.numbers.intervals import bootstrap_median, bootstrap_ratio
 
 
@@ -32,6 +33,25 @@ def test_it_agrees_with_resampling_one_by_one(count: int) -> None:
     medians = sorted(median(rng.choices(values, k=count)) for _ in range(20_000))
     _, low, high = bootstrap_median(values, draws=20_000)
     assert low == pytest.approx(medians[500], abs=0.08) and high == pytest.approx(medians[19_500], abs=0.08)
+
+
+def test_resampling_in_parts_is_resampling_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 70 values 10 resamples fit into a part; the last of three parts is short."""
+    values = [math.sin(value) for value in range(70)]
+    at_once = bootstrap_median(values, draws=25)
+    intervals._middle_ranks.cache_clear()
+    monkeypatch.setattr(intervals, "_CHUNK", 700)
+    assert intervals._middle_ranks(70, 25)[0].shape == (25,)
+    assert bootstrap_median(values, draws=25) == at_once
+    intervals._middle_ranks.cache_clear()
+
+
+def test_what_is_printed_stays_what_it_was() -> None:
+    """The seed and the number of draws are fixed, so that a report is the same twice."""
+    values = [0.1 * value * value for value in range(11)]
+    assert bootstrap_median(values) == pytest.approx((2.5, 0.4, 6.4))
+    low, high = bootstrap_ratio(np.array([[value] for value in values]), np.full((11, 1), 10.0))
+    assert (low[0], high[0]) == pytest.approx((0.17090909, 0.54454545))
 
 
 def test_a_higher_level_is_wider() -> None:

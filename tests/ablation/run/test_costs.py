@@ -85,6 +85,17 @@ def test_a_forward_that_takes_other_times_is_told() -> None:
     assert drifting(42.0) is not None
 
 
+def test_times_are_told_by_what_they_were_expected_to_be() -> None:
+    """A forward of one row, where five take twice as long; drafts of a round, where the first takes longest."""
+    sloped = LatencyProfile({20: ((1, 0.05), (5, 0.1))}, ((20, 0.25),), 0.05, {"model": DraftTimes(0.02, 0.005)})
+    found = ProfileDrift(sloped)
+    for _ in range(3):
+        found.add("target", {**Settings()}, Times(60.0), 20, 0.0)
+        found.add("speculative", {**Settings()}, Times(100.0, 42.0, drafted=80), 20, 0.0)
+    said = found.told()
+    assert said is not None and "forward 1.20" in said and "drafting 1.20" in said
+
+
 @pytest.mark.parametrize(("cores", "runs"), [(0.5, 3), (None, 3), (0.0, 2)])
 def test_busy_machines_and_few_runs_say_nothing(cores: float | None, runs: int) -> None:
     assert drifting(100.0, cores, runs) is None

@@ -1,4 +1,5 @@
 import math
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -35,6 +36,12 @@ def chain() -> RunMetrics:
         make_round(2, drafts=(5, 6, 7), path=(), next_token=9),
         Finished("length", 7),
     )
+
+
+def test_before_any_event_nothing_is_counted() -> None:
+    values = (getattr(RunMetrics(), field.name) for field in fields(RunMetrics))
+    assert not any(value for value in values if isinstance(value, int | float))
+    assert RunMetrics().tokens_per_s is None and RunMetrics().acceptance_rate is None
 
 
 def test_counts(chain: RunMetrics) -> None:

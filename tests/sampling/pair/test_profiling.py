@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,7 @@ from sampling.pair.profile_store import store_path, with_stored
 from tests.heads import random_heads
 from tests.tiny import TOKENS, tiny_pair
 from tests.tiny_seq2seq import WINDOW, seq2seq_pair
-from utils.device import machine
+from utils.device import machine, timing
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +65,36 @@ def test_every_drafter_of_a_pair_is_timed() -> None:
     assert LatencyProfile.from_dict(json.loads(json.dumps(profile.as_dict()))) == profile
 
 
+def test_what_forwards_and_drafts_take_is_what_the_profile_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that only forwards move, each by its rows, its context and its shape; a few take longer, as the first.
+
+    The drafter takes 2 and a tenth a row; behind a round it reads one token, and in a long one it drafts three more.
+    """
+    pair, now, calls = tiny_pair(window=256), 0.0, count()
+    target, plain = pair.target.model, LeanModel.forward
+
+    def forward(self: LeanModel, tokens: Any, positions: Any, *more: Any) -> Any:
+        nonlocal now
+        rows, context = len(tokens), int(positions[0])
+        took = 10 + rows / 2 + context / 100 if self is target else 2 + rows / 10
+        disturbed = next(calls) % 11 == 0 and rows <= max(ROWS)
+        branched = int(positions[-1]) - context != rows - 1
+        now += took * (1.25 if branched else 1.0) * (3.0 if disturbed else 1.0)
+        return plain(self, tokens, positions, *more)
+
+    monkeypatch.setattr(LeanModel, "forward", forward)
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now))
+    profile, _ = profile_of(pair, 1500)
+    for context, times in profile.forward.items():
+        assert times == tuple((rows, pytest.approx(10 + rows / 2 + context / 100)) for rows in ROWS)
+    assert profile.prefill == tuple((tokens, pytest.approx(10 + (tokens - 1) / 2)) for tokens in (128, 224))
+    assert profile.tree == pytest.approx(1.25) and profile.rest_s == 0.0
+    model, copies = profile.drafters["model"], profile.drafters["suffix"]
+    assert (model.first_s, model.step_s) == (pytest.approx(2.1), pytest.approx(2.1))
+    assert model.found == pytest.approx(1 - 3 / 95)  # the last round of each of the three texts has no room for a draft
+    assert (copies.first_s, copies.step_s) == (0.0, 0.0)
+
+
 def test_what_others_add_to_a_forward_does_not_count() -> None:
     assert undisturbed([90.0, 21.0, 20.0, 64.0, 27.0]) == 20.0
     assert undisturbed([90.0, *range(20, 29)]) == 22.0
@@ -100,6 +132,7 @@ def test_an_encoder_decoder_pair() -> None:
 def test_a_short_budget_measures_less_and_never_nothing(steps: int) -> None:
     profile, told = profile_of(tiny_pair(), steps)
     assert len(told) <= steps + 5
+    assert steps > 20 or (profile.tree, profile.rest_s) == (1.0, 0.0)
     first = profile.forward[min(profile.forward)]
     assert dict(first)[1] > 0 and [rows for rows, _ in first] == sorted(dict(first))
     assert LatencyProfile.from_dict(profile.as_dict()) == profile

@@ -1,0 +1,174 @@
+"""A request's body against the order that it comes to, at the edges of what it may say; no server runs."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from ablation.plan.grid import Configuration
+from serve.body import LONGEST_STOP, MOST_STOPS, read_chat, read_completion
+from serve.errors import ApiError
+from serve.jobs import ParsedRequest, TextOrder
+from tests.serve.test_refusals import SAID
+from utils.parameter import LARGEST, ChosenPart
+
+
+@dataclass
+class Sixty:
+    """A model whose context holds 60 tokens, of 10 ids; a text has an id a character."""
+
+    name: str = "m"
+    window: int = 60
+    vocab_size: int = 10
+    longest: int = 50
+    places: int = 3
+    default: Configuration = field(default_factory=lambda: Configuration("suffix"))
+
+    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+        return [1 if chat else 2] * sum(map(len, turns))
+
+    def refuse(self, configuration: Configuration) -> None:
+        pass
+
+
+PLAIN = TextOrder((2,), Configuration("suffix"), 16, ChosenPart("multinomial", (1.0,)), 3)
+
+
+def request(**fields: Any) -> ParsedRequest:
+    return read_completion(json.dumps({"prompt": "a", "seed": 3, **fields}).encode(), Sixty())
+
+
+@pytest.mark.parametrize(
+    ("fields", "changes"),
+    [
+        ({}, {}),
+        ({"temperature": 0}, {"processor": ChosenPart("greedy", (1.0,))}),
+        ({"temperature": 0.5}, {"processor": ChosenPart("multinomial", (0.5,))}),
+        ({"temperature": 1e6}, {"processor": ChosenPart("multinomial", (1e6,))}),
+        ({"top_k": 5}, {"processor": ChosenPart("topk", (1.0, 5))}),
+        ({"top_k": 1}, {"processor": ChosenPart("topk", (1.0, 1))}),
+        ({"top_k": 0}, {}),
+        ({"top_k": -1}, {}),
+        ({"top_p": 0.9}, {"processor": ChosenPart("nucleus", (1.0, 0.9))}),
+        ({"top_p": 1}, {}),
+        ({"top_k": 4, "top_p": 0.5, "temperature": 2}, {"processor": ChosenPart("topknucleus", (2.0, 4, 0.5))}),
+        ({"max_tokens": 1}, {"length": 1}),
+        ({"max_tokens": 50}, {"length": 50}),
+        ({"prompt": [0, 9]}, {"prompt": (0, 9)}),
+        ({"prompt": [3] * 59}, {"prompt": (3,) * 59, "length": 1}),
+        ({"prompt": [3] * 50}, {"prompt": (3,) * 50, "length": 10}),
+        ({"stop": "x"}, {"stops": ("x",)}),
+        ({"stop": ["x"] * MOST_STOPS}, {"stops": ("x",) * MOST_STOPS}),
+        ({"stop": "x" * LONGEST_STOP}, {"stops": ("x" * LONGEST_STOP,)}),
+        ({"stop": []}, {}),
+        ({"ignore_eos": True}, {"to_the_end": True}),
+        ({"seed": LARGEST}, {"seed": LARGEST}),
+        ({"seed": 0}, {"seed": 0}),
+        ({"model": "m", "n": 1, "echo": False, "logprobs": 0, "user": "me", "metadata": {}}, {}),
+        (
+            {"speculative": {"method": "speculative", "gamma": 2}},
+            {"configuration": Configuration("speculative", (("gamma", 2),))},
+        ),
+    ],
+    ids=str,
+)
+def test_a_field_does_what_it_says_and_nothing_else(fields: dict[str, Any], changes: dict[str, Any]) -> None:
+    found = request(**fields)
+    assert found.orders == (replace(PLAIN, **changes),)
+    assert (found.kind, found.stream, found.include_usage, found.token_ids) == ("text", False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", 1.1e6),
+        ("temperature", -0.1),
+        ("temperature", "1"),
+        ("temperature", True),
+        ("top_p", 0),
+        ("top_p", 1.01),
+        ("top_k", -2),
+        ("top_k", 1.5),
+        ("max_tokens", 0),
+        ("max_tokens", 51),
+        ("max_tokens", True),
+        ("prompt", [10]),
+        ("prompt", [-1]),
+        ("prompt", []),
+        ("prompt", ""),
+        ("prompt", [[1], []]),
+        ("prompt", ["a"] * 4),
+        ("prompt", [3] * 60),
+        ("stop", ["x"] * (MOST_STOPS + 1)),
+        ("stop", "x" * (LONGEST_STOP + 1)),
+        ("stop", ""),
+        ("stop", [1]),
+        ("seed", LARGEST + 1),
+        ("seed", -1),
+        ("ignore_eos", 1),
+        ("stream", 0),
+        ("model", "other"),
+        ("n", 2),
+        ("n", True),
+        ("echo", 0),
+        ("logprobs", 1),
+        ("user", 3),
+        ("metadata", []),
+        ("speculative", "suffix"),
+        ("speculative", {}),
+        ("strange", 1),
+    ],
+    ids=str,
+)
+def test_what_is_beyond_an_edge_is_refused_by_its_name(field: str, value: Any) -> None:
+    with pytest.raises(ApiError) as error:
+        request(**{field: value})
+    assert error.value.param == field and error.value.status == (404 if field == "model" else 400)
+
+
+def test_a_field_that_is_null_was_not_given() -> None:
+    nothing = dict.fromkeys(("temperature", "top_p", "stop", "max_tokens", "stream", "speculative", "model", "n"))
+    assert request(**nothing) == request()
+
+
+def test_several_prompts_have_an_order_each() -> None:
+    found = request(prompt=["a", "bc", [7]], max_tokens=4)
+    assert [order.prompt for order in found.orders] == [(2,), (2, 2), (7,)]
+    assert {order.length for order in found.orders} == {4}
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"stream": True}, (True, False, False)),
+        ({"stream": True, "stream_options": {"include_usage": True}}, (True, True, False)),
+        ({"stream": True, "stream_options": {"include_usage": False, "include_obfuscation": True}}, (True, False, False)),
+        ({"return_token_ids": True}, (False, False, True)),
+    ],
+)  # fmt: skip
+def test_how_an_answer_is_told(fields: dict[str, Any], told: tuple[bool, bool, bool]) -> None:
+    found = request(**fields)
+    assert (found.stream, found.include_usage, found.token_ids) == told
+
+
+@pytest.mark.parametrize(
+    ("stream", "options"),
+    [(False, {"include_usage": True}), (True, {"x": 1}), (True, 3), (True, {"include_usage": 1})],
+    ids=str,
+)
+def test_stream_options_need_a_stream_and_say_nothing_else(stream: bool, options: object) -> None:
+    with pytest.raises(ApiError):
+        request(stream=stream, stream_options=options)
+
+
+@pytest.mark.parametrize(("fields", "length"), [({}, 50), ({"max_tokens": 9}, 9), ({"max_completion_tokens": 8}, 8)])
+def test_a_chat_is_as_long_as_it_may_be_unless_it_says(fields: dict[str, Any], length: int) -> None:
+    found = read_chat(json.dumps({"messages": SAID, "seed": 3, **fields}).encode(), Sixty())
+    assert found.orders == (replace(PLAIN, prompt=(1,), length=length),) and found.kind == "chat"
+
+
+def test_seeds_that_are_not_given_are_drawn() -> None:
+    seeds = {read_completion(b'{"prompt": "a"}', Sixty()).orders[0].seed for _ in range(8)}
+    assert len(seeds) == 8 and all(0 <= seed < 2**31 for seed in seeds)
