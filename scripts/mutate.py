@@ -2,12 +2,14 @@
 
 uv run --group mutation scripts/mutate.py follow [--tests DIR...]
 uv run --group mutation scripts/mutate.py plant [--count 400] [--seed 0] [--only PART]
+uv run --group mutation scripts/mutate.py again
 
 `follow` runs the tests once and notes which of them pass each line, and how long they take. `plant` draws changes at
 random (cosmic-ray's operators), runs for each the tests that pass its line, the quickest first, and writes what nobody
-caught to scripts/mutants/survivors.jsonl. A change that is no fault is listed with its reason in
-scripts/mutants/equal.toml, by its lines or by a pattern, and is not counted. A test run is a fork of a process that has
-imported the libraries, in which the changed module is imported from memory: no file is touched.
+caught to scripts/mutants/survivors.jsonl; `again` plants those once more. A change that is no fault is listed with its
+reason in scripts/mutants/equal.toml, by its lines or by a pattern, and is not counted. What is changed, and by which
+tests it is to be seen, says scripts/mutants/scope.toml. A test run is a fork of a process that has imported the
+libraries, in which the changed module is imported from memory: no file is touched.
 """
 
 import json
@@ -44,48 +46,15 @@ from tests.mutation import (
 )
 
 FOLDER = Path(__file__).resolve().parent / "mutants"
+SURVIVORS = FOLDER / "survivors.jsonl"
 SEEN = ROOT / ".mutation" / "lines.json"
 
-# What decides results: the loop, verification, rules, drafters of copies, numbers, what is written and reported, keys.
-PACKAGES = (
-    "sampling/*.py",
-    "sampling/verify/*.py",
-    "egag/*.py",
-    "ngram_assisted/*.py",
-    "sampling/measure/*.py",
-    "ablation/results/*.py",
-    "ablation/report/tables/*.py",
-    "serve/app.py",
-    "serve/body.py",
-    "serve/driver.py",
-    "serve/limits.py",
-    "utils/numbers/*.py",
-)
-TESTS = (
-    "tests/egag",
-    "tests/ngram_assisted",
-    "tests/utils",
-    "tests/serve",
-    "tests/sampling/verify",
-    "tests/sampling/measure",
-    "tests/sampling/methods",
-    "tests/sampling/pair",
-    "tests/sampling/drafters",
-    "tests/sampling/test_batch.py",
-    "tests/sampling/test_beam.py",
-    "tests/conformance/test_batch_accounts.py",
-    "tests/conformance/test_one_fails.py",
-    "tests/conformance/test_suite_catches.py",
-    "tests/conformance/test_batches.py",
-    "tests/ablation/results",
-    "tests/ablation/report",
-    "tests/ablation/plan",
-    "tests/ablation/run/test_shards.py",
-    "tests/ablation/run/test_run.py",
-)
+SCOPE = tomllib.loads((FOLDER / "scope.toml").read_text(encoding="utf-8"))
+"""What is changed, and the tests that are to see it."""
 CONTROLS = 20
-MOST_S = 120.0
-ENOUGH_S = 15.0
+MOST_S = 180.0
+FIRST_S, ENOUGH_S = 8.0, 30.0
+"""Seconds of tests that every change meets, and that a change meets which they do not see."""
 LONGEST_STATEMENT = 12
 
 
@@ -95,7 +64,7 @@ Passed = Mapping[str, Mapping[str, Sequence[tuple[float, str]]]]
 
 def files() -> list[Path]:
     """The sources that are changed."""
-    return sorted({path for pattern in PACKAGES for path in ROOT.glob(pattern) if path.name != "__init__.py"})
+    return sorted({path for pattern in SCOPE["sources"] for path in ROOT.glob(pattern) if path.name != "__init__.py"})
 
 
 @cache
@@ -129,7 +98,7 @@ def follow(
 ) -> None:
     """Run the tests once, and note which of them pass each line."""
     preload()
-    places = [ROOT / place for place in tests or TESTS]
+    places = [path for place in tests or SCOPE["tests"] for path in ROOT.glob(place)]
     chosen = sorted(path for place in places for path in ([place] if place.is_file() else place.rglob("test_*.py")))
     SEEN.parent.mkdir(exist_ok=True)
     parts = [SEEN.parent / f"part{job}.json" for job in range(jobs)]
@@ -182,23 +151,42 @@ def plant(
     jobs: Annotated[int, typer.Option(min=1, help="processes")] = os.cpu_count() or 1,
 ) -> None:
     """Change the code at random places, and see which tests fail."""
+    every = [place for path in files() if only in str(path) for place in places_of(path)]
+    drawn = [*islice(_drawn(random.Random(seed).sample(every, len(every))), count)]
+    _plant(drawn, jobs, f"of {len(every):,} places")
+
+
+@app.command()
+def again(jobs: Annotated[int, typer.Option(min=1, help="processes")] = os.cpu_count() or 1) -> None:
+    """Plant what survived once more, behind new tests or a change of the code elsewhere in its file."""
+    known = [Mutant(**json.loads(line)) for line in SURVIVORS.read_text().splitlines()]
+    places = [place for file in sorted({mutant.file for mutant in known}) for place in places_of(ROOT / file)]
+    drawn = [mutant for mutant in _drawn(places) if any(_same(mutant, other) for other in known)]
+    _plant(drawn, jobs, f"of {len(known)} that survived")
+
+
+def _same(mutant: Mutant, other: Mutant) -> bool:
+    """Whether two changes make the same of the same line, wherever it stands."""
+    return (mutant.file, mutant.before, mutant.after) == (other.file, other.before, other.after)
+
+
+def _plant(drawn: Sequence[Mutant], jobs: int, title: str) -> None:
+    """Plant these changes, and write down those that nobody caught."""
     if not SEEN.is_file():
         raise typer.BadParameter(f"{SEEN.relative_to(ROOT)} is missing; expected a run of `scripts/mutate.py follow`")
     seen = json.loads(SEEN.read_text())
-    every = [place for path in files() if only in str(path) for place in places_of(path)]
-    drawn = [*islice(_drawn(random.Random(seed).sample(every, len(every))), count)]
     preload()
     control = [replace(mutant, operator=UNCHANGED) for mutant in drawn[:CONTROLS]]
     with Progress(auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as progress:  # no thread: it forks
         for turn in ("control", "control again"):
-            sound = _survivors(control, seen, jobs, progress, turn)
+            sound = _survivors(control, _tests(control, seen, 0.0, FIRST_S), jobs, progress, turn)
             control = [mutant for mutant in control if mutant not in sound]
         if control:
             raise typer.BadParameter(f"without a change tests fail on {control[0].file}; see {FORKS}")
-        survived = _survivors(drawn, seen, jobs, progress, f"of {len(every):,} places")
-    FOLDER.mkdir(exist_ok=True)
+        survived = _survivors(drawn, _tests(drawn, seen, 0.0, FIRST_S), jobs, progress, title)
+        survived = _survivors(survived, _tests(survived, seen, FIRST_S, ENOUGH_S), jobs, progress, "more tests")
     lines = [json.dumps(asdict(mutant)) for mutant in sorted(survived, key=lambda mutant: (mutant.file, mutant.line))]
-    (FOLDER / "survivors.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    SURVIVORS.write_text("".join(f"{line}\n" for line in lines))
     caught = len(drawn) - len(survived)
     typer.echo(f"{caught} of {len(drawn)} caught ({caught / len(drawn):.1%}); {len(survived)} survive")
 
@@ -211,44 +199,66 @@ def _drawn(places: Sequence[Place]) -> Iterator[Mutant]:
             yield mutant
 
 
-def _survivors(drawn: Sequence[Mutant], seen: Passed, jobs: int, progress: Progress, title: str) -> list[Mutant]:
-    """The changes that no test sees; one that brings tests to a halt is seen."""
-    waiting, running, survived = [*drawn][::-1], dict[int, tuple[Mutant, float]](), list[Mutant]()
+def _survivors(
+    drawn: Sequence[Mutant], tests: Mapping[Mutant, Sequence[str]], jobs: int, progress: Progress, title: str
+) -> list[Mutant]:
+    """The changes that their tests do not see; one that brings tests to a halt is seen."""
+    waiting, running, survived = [*drawn][::-1], dict[int, tuple[Mutant, Sequence[str], float]](), list[Mutant]()
     task = progress.add_task(title, total=len(waiting))
     while waiting or running:
         while waiting and len(running) < jobs:
             mutant = waiting.pop()
-            running[_begin(mutant, seen)] = mutant, time.monotonic() + MOST_S
-        for child, (mutant, until) in list(running.items()):
+            running[_begin(mutant, tests[mutant])] = mutant, tests[mutant], time.monotonic() + MOST_S
+        for child, (mutant, names, until) in list(running.items()):
             ended, status = os.waitpid(child, os.WNOHANG)
             if not ended and time.monotonic() > until:
                 os.killpg(child, signal.SIGKILL)
                 ended, status = os.waitpid(child, 0)
-            if ended:
-                del running[child]
-                progress.advance(task)
-                progress.refresh()
-                name = f"{mutant.file.replace('/', '.')}-{mutant.line}-{mutant.operator}-{mutant.occurrence}"
-                (FORKS / f"{child}.log").replace(FORKS / f"{name}-{status}.log")
-                if status == 0:
-                    survived.append(mutant)
+            if not ended:
+                continue
+            del running[child]
+            log = (FORKS / f"{child}.log").read_text(encoding="utf-8", errors="replace")
+            missing = {name.removeprefix(f"{ROOT}/") for name in _NOT_FOUND.findall(log)}
+            if missing & {*names}:
+                left = [name for name in names if name not in missing]
+                running[_begin(mutant, left)] = mutant, left, time.monotonic() + MOST_S
+                continue
+            progress.advance(task)
+            progress.refresh()
+            name = f"{mutant.file.replace('/', '.')}-{mutant.line}-{mutant.operator}-{mutant.occurrence}"
+            (FORKS / f"{child}.log").replace(FORKS / f"{name}-{status}.log")
+            if status == 0:
+                survived.append(mutant)
         time.sleep(0.02)
     return survived
 
 
-def _begin(mutant: Mutant, seen: Passed) -> int:
-    """The process that runs the tests of a change; one that no test passes survives."""
-    names, seconds = list[str](), 0.0
-    for took, name in sorted(_passing(mutant, seen.get(mutant.file, {}))):
-        if name not in names and seconds < ENOUGH_S:
-            names.append(name)
-            seconds += took
+_NOT_FOUND = re.compile(r"^ERROR: not found: (.*)$", re.MULTILINE)
+"""A test whose parameters the change renames: it says nothing about it."""
+
+
+def _begin(mutant: Mutant, names: Sequence[str]) -> int:
+    """The process that runs the tests of a change; one without tests survives."""
     module = mutant.file.removesuffix(".py").replace("/", ".")
     if not names:
         return pytest_in_fork(["--version"], None)
     return pytest_in_fork(
         ["-x", *names], Planted(module, ROOT / mutant.file, source_of(mutant.file, mutant.operator, mutant.occurrence))
     )
+
+
+def _tests(mutants: Sequence[Mutant], seen: Passed, start: float, stop: float) -> dict[Mutant, list[str]]:
+    """By change the tests that pass its line, the quickest first: those from `start` to `stop` seconds of them."""
+    chosen = dict[Mutant, list[str]]()
+    for mutant in mutants:
+        passing = {name: took for took, name in sorted(_passing(mutant, seen.get(mutant.file, {})), reverse=True)}
+        names, seconds = list[str](), 0.0
+        for name, took in reversed(passing.items()):
+            if start <= seconds < stop:
+                names.append(name)
+            seconds += took
+        chosen[mutant] = names
+    return chosen
 
 
 def _passing(mutant: Mutant, by_line: Mapping[str, Sequence[tuple[float, str]]]) -> list[tuple[float, str]]:

@@ -1,6 +1,6 @@
 """Going on from a prompt that was read before is going on from one's own prefill, to the bit."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from sampling.forward.models.longrope import LongRopeModel
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import PREFILL_CHUNK, ModelRunner, WholeRunner, prefill
 from sampling.forward.state import State, put, taken
-from sampling.handover import Handover, other_text
+from sampling.handover import Handover, other_text, prefilled
 from sampling.methods.settings import Settings
 from sampling.methods.tables import METHODS
 from sampling.pair.pair_engine import PairEngine
@@ -31,6 +31,30 @@ PROMPT = [2, 4, 1, 5, 3, 2, 4, 1, 0, 5]
 
 def state_of(run: WholeRunner, prompt: list[int], layers: tuple[int, ...] = ()) -> State:
     return read_apart(run, prompt, layers).state
+
+
+@dataclass
+class TwelveBytes:
+    """Stands for a state."""
+
+    bytes: int = 12
+
+
+@pytest.mark.parametrize(
+    ("handover", "said"),
+    [
+        (None, Prefilled(9, 2.5)),
+        (Handover(TwelveBytes(), 7.0, shared=True), Prefilled(9, 7.5, shared=True)),  # type: ignore[arg-type]
+        (
+            Handover(TwelveBytes(), 7.0, transfer_s=0.25, queued_s=3.0),  # type: ignore[arg-type]
+            Prefilled(9, 7.5, 3.0, handed=12, transfer_s=2.25),
+        ),
+    ],
+)
+def test_who_read_the_prompt_and_how_long_it_took(handover: Handover | None, said: Prefilled) -> None:
+    """Here 2 s went by, and the drafter took half a second more."""
+    assert prefilled(9, {"prefill": 2.0, "draft": 0.5}, handover) == said
+    assert prefilled(9, {"prefill": 2.0}, handover).prefill_s == pytest.approx(said.prefill_s - 0.5)
 
 
 def same_rows(one: WholeRunner, other: WholeRunner) -> bool:
