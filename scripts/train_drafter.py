@@ -84,6 +84,7 @@ Products = Annotated[
         help="dtype of matrix products while it learns; auto: bfloat16 where the machine has it, else float32"
     ),
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace a finished drafter in --out")]
 DataOnly = Annotated[bool, typer.Option("--data-only", help="write the data that lacks, and train nothing")]
 Device = Annotated[str, typer.Option(help=", ".join(DEVICES))]
 Dtype = Annotated[str, typer.Option(help=f"dtype of the trunk while it writes: {', '.join(DTYPES)}")]
@@ -113,13 +114,15 @@ def main(
     output_rank: OutputRank = None,
     products: Products = ProductKind.auto,
     data_only: DataOnly = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Let the target write dialogues, learn to continue them, and save a head that `infer.py` finds by itself.
 
-    Killed or stopped, the same command continues from the last checkpoint; data already written is kept.
+    Killed or stopped, the same command continues from the last checkpoint; data already written is kept. A finished
+    drafter in --out is never replaced unless you say so.
 
     \b
-    uv run scripts/train_drafter.py --method eagle
+    uv run scripts/train_drafter.py --method eagle --out models/mine
     uv run scripts/train_drafter.py --method model --layers 2 --epochs 6 --out models/drafter
     uv run scripts/train_drafter.py --method eagle --steps 3 --tokens 800000 --further models/eagle
     uv run scripts/train_drafter.py --method mtp --data self --data training.jsonl
@@ -151,7 +154,7 @@ def main(
             method.value, draft_vocab, steps, layers, further, _variant(state_norm, feedback, output_rank)
         )
         folder = out or ROOT / "models" / ("distilled" if method == "model" else method.value)
-        _train(pair, shape, corpora, schedule, folder)
+        _train(pair, shape, corpora, schedule, folder, overwrite)
 
 
 def check_rate(rate: float) -> None:
@@ -178,7 +181,9 @@ def _write(pair: "Pair", data: "Data", seed: int) -> None:
     typer.echo(f"{len(rows):,} pieces of data, {sum(len(row.tokens) - row.answer for row in rows):,} answer tokens")
 
 
-def _train(pair: "Pair", shape: "DrafterShape", data: "Data", schedule: "Schedule", folder: Path) -> None:
+def _train(
+    pair: "Pair", shape: "DrafterShape", data: "Data", schedule: "Schedule", folder: Path, overwrite: bool
+) -> None:
     from ablation.report.plots.training import card_of, write_card, write_picture
     from ablation.run.progress.bar import told
     from sampling.distill.make_head import make_head
@@ -188,7 +193,7 @@ def _train(pair: "Pair", shape: "DrafterShape", data: "Data", schedule: "Schedul
 
     with Machine() as machine:
         try:
-            made = make_head(pair, shape, data, schedule, folder, told)
+            made = make_head(pair, shape, data, schedule, folder, told, overwrite)
         except KeyboardInterrupt:
             typer.echo(
                 "the same command goes on from the last checkpoint, if there is one, and with the data so far", err=True

@@ -16,7 +16,7 @@ from sampling.distill.accuracy import Accuracy
 from sampling.distill.batches import split
 from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import Task
-from sampling.distill.training import History, Schedule, Trainer
+from sampling.distill.training import CHECKPOINT, History, Schedule, Trainer
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import CONFIG, fingerprint, read_json, save_head
 from sampling.pair.pair import Pair
@@ -138,16 +138,25 @@ class Trained:
 
 
 def make_head(
-    pair: Pair, shape: DrafterShape, data: Data, schedule: Schedule, folder: Path, announce: Announce
+    pair: Pair,
+    shape: DrafterShape,
+    data: Data,
+    schedule: Schedule,
+    folder: Path,
+    announce: Announce,
+    overwrite: bool = False,
 ) -> Trained:
     """Train and save into the folder; its checkpoint stays until the caller has done what else belongs to it.
 
+    overwrite: a finished drafter there may be replaced; one that learns further into its own folder always may.
     Raises `UserError` before any data is written where the shape or the folder does not fit the pair.
     """
     begun = shape.begun(pair)
     if begun is None:
         shape.config(pair)
     check_out(folder, pair)
+    if not overwrite and (shape.further is None or shape.further.resolve() != folder.resolve()):
+        _check_unfinished(folder)
     rows, held_out = split(data.rows(pair, schedule.seed, announce), HELD_OUT)
     rows = learned_from(rows, data.answers)
     task = shape.task(begun, pair, rows, schedule.seed)
@@ -181,6 +190,15 @@ def check_out(folder: Path, pair: Pair) -> None:
     except OSError as error:
         why = error.strerror or error
         raise UserError(f"--out {folder}: {why}; expected a folder that can be created and written") from error
+
+
+def _check_unfinished(folder: Path) -> None:
+    """Raises `UserError` where a finished drafter would be replaced; with a checkpoint it is not finished."""
+    if (folder / CONFIG).is_file() and not (folder / CHECKPOINT).is_file():
+        raise UserError(
+            f"{folder} holds a finished drafter for this target; give another folder with --out DIR, train it further "
+            f"with --further {folder}, or replace it with --overwrite"
+        )
 
 
 def _course(history: History) -> str:

@@ -92,6 +92,11 @@ def test_a_target_writes_its_own_data_and_gets_a_head(method: str, writer: Path,
         for run in ("target", name)
     ]
     assert texts[0] == texts[1]
+    given = ["--target", str(target), "--out", str(out), "--method", method, "--tokens", "1500", "--device", "cpu"]
+    weights = (out / "model.safetensors").read_bytes()
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 2 and not lacking(done.output, str(out), "--out", "--further", "--overwrite")
+    assert (out / "model.safetensors").read_bytes() == weights, "a finished drafter is not replaced in silence"
 
 
 @pytest.mark.parametrize("method", ["medusa", "hydra", "eagle", "parallel_eagle", "dspark"])
