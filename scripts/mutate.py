@@ -262,11 +262,15 @@ def _tests(mutants: Sequence[Mutant], seen: Passed, start: float, stop: float) -
 
 
 def _passing(mutant: Mutant, by_line: Mapping[str, Sequence[tuple[float, str]]]) -> list[tuple[float, str]]:
-    """The tests that pass a line, or where its statement begins; of what imports pass, those of the file."""
+    """The tests that pass a line, or where its statement begins.
+
+    Of what imports pass: those that look at what imports leave, and those that pass the file anywhere.
+    """
     for line in range(mutant.line, max(0, mutant.line - LONGEST_STATEMENT), -1):
         if passed := by_line.get(str(line)):
             return [(seconds, name) for seconds, name in passed]
-    return [(seconds, name) for passed in by_line.values() for seconds, name in passed]
+    anywhere = [(seconds, name) for passed in by_line.values() for seconds, name in passed]
+    return [*((0.0, name) for name in SCOPE["imports"]), *anywhere]
 
 
 if __name__ == "__main__":

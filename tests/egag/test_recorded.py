@@ -97,10 +97,11 @@ def grown(rule: LengthRule, text: Text) -> Iterator[int]:
         yield kept
 
 
-def decided(name: str, values: dict[str, Any]) -> list[str]:
+def decided(name: str, values: dict[str, Any], measured: bool = True) -> list[str]:
     """What a rule decides on three texts, what it keeps of them, and what another one makes of that."""
     rule, lines = CONTROLLERS[name].build(None, values), list[str]()
-    rule.use_cost_model(PRICE)
+    if measured:
+        rule.use_cost_model(PRICE)
     for seed, way in enumerate((drawn, drawn, copied, grown)):
         rule.begin()
         lines.append(written(way(rule, Text(seed))))
@@ -131,6 +132,8 @@ def test_rules_decide_what_they_decided() -> None:
     found = {}
     for name, part in CONTROLLERS.items():
         found[name] = decided(name, {})
+        if part.weighs:
+            found[f"{name} at assumed costs"] = decided(name, {}, measured=False)
         for parameter in part.parameters:
             if (value := other(parameter)) is not None:
                 found[f"{name} {parameter.name} {value}"] = decided(name, {parameter.name: value})
