@@ -9,11 +9,16 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from zlib import crc32
 
+import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 
 from ablation.plan.grid import Configuration
+from ablation.report.plots.figure import Plot
 from ablation.report.write import write_report
 from ablation.results.manifest import manifest_path
 from ablation.results.record import Record
@@ -92,6 +97,20 @@ def engines() -> Iterator[Record]:
             yield replace(timed(found, rng), **about)  # type: ignore[arg-type]
 
 
+def drawn(figure: Figure) -> str:
+    """What a figure draws, axis by axis: how many numbers its lines, bars and marks have, and a checksum of them."""
+    axes = []
+    for axis in figure.axes:
+        data = [*(line.get_xydata() for line in axis.lines), *(patch.get_path().vertices for patch in axis.patches)]
+        data += [patch.get_patch_transform().get_matrix() for patch in axis.patches]
+        for collection in axis.collections:
+            data += [collection.get_offsets(), *(path.vertices for path in collection.get_paths())]
+        data += [text.xy if isinstance(text, Annotation) else text.get_position() for text in axis.texts]
+        values = [f"{value:.5g}" for part in data for value in np.asarray(part, dtype=float).ravel()]
+        axes.append(f"{len(values)} {crc32(' '.join(values).encode()):08x}")
+    return ", ".join(axes)
+
+
 def numbers(folder: Path) -> dict[str, list[str]]:
     """The rows of the report's tables; the numbers of its sentences; the summary and the pairs to six digits."""
     tables, sentences = list[str](), list[str]()
@@ -107,9 +126,17 @@ def numbers(folder: Path) -> dict[str, list[str]]:
     return {"tables": tables, "sentences": sentences, **files}
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("runs", [texts, batches, engines], ids=lambda runs: runs.__name__)
-def test_every_number_is_what_it_was(runs: Callable[[], Iterator[Record]], tmp_path: Path) -> None:
+def test_every_number_is_what_it_was(
+    runs: Callable[[], Iterator[Record]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plots: dict[str, str] = {}
+
+    def save(self: Plot, folder: Path) -> None:
+        plots[self.stem] = drawn(self.figure)
+        (folder / f"{self.stem}.png").touch()
+
+    monkeypatch.setattr(Plot, "save", save)
     results = write_results(tmp_path / "r.csv", runs())
     grid = {"configurations": {each.name: dict(each.parameters) for each in CONFIGURATIONS}}
     about = {"commit": "a", "uncommitted_changes": False, "runs": [], "fixed": {"code": "c", "grid": grid}}
@@ -117,4 +144,4 @@ def test_every_number_is_what_it_was(runs: Callable[[], Iterator[Record]], tmp_p
     hosts = {name: {"cpu": f"cpu {name}", "threads": 2} for name in "ab"}
     manifest_path(results).write_text(json.dumps({**about, "profile": profile, "hosts": hosts}), encoding="utf-8")
     folder = write_report(results).folder
-    check_recorded(Path(__file__).with_name(f"recorded_{runs.__name__}.json"), numbers(folder))
+    check_recorded(Path(__file__).with_name(f"recorded_{runs.__name__}.json"), {**numbers(folder), "plots": plots})
