@@ -430,3 +430,18 @@ def test_the_rule_goes_by_the_acceptance_that_a_drafter_tells() -> None:
         assert len(rule.survival) == 1 + goes_on
         if goes_on and acceptance is not None:
             assert rule.survival[1] == pytest.approx(acceptance)
+
+
+@pytest.mark.parametrize("step_s", [0.5, 2.0, 3.0, 4.0, 6.0, 9.0])
+def test_a_layer_of_a_tree_brings_one_token_at_most(step_s: float) -> None:
+    """Chances of siblings that add up to more than one are worth no more than one that is sure."""
+    price = CostModel(((1, 10.0), (9, 10.0)), first_s=1.0, step_s=step_s)
+
+    def goes_on(*layer: float) -> bool:
+        rule = SurvivalGamma()
+        rule.use_cost_model(price)
+        rule.start_tree(None)
+        return rule.expand_layer(1, [0.9], layer)
+
+    assert goes_on(0.8, 0.7, 0.5) == goes_on(1.0)
+    assert goes_on(1.0) is (step_s < 2.5)
