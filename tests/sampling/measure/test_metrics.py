@@ -6,7 +6,7 @@ import pytest
 
 from sampling.measure.comparison import cost_ratio, speedup
 from sampling.measure.metrics import RunMetrics
-from utils.events import BeamRound, Finished, Hypothesis, Prefilled, Round
+from utils.events import Acceptance, BeamRound, Finished, Hypothesis, Prefilled, Round, WholeAnswer
 
 V = 100
 
@@ -42,6 +42,30 @@ def test_before_any_event_nothing_is_counted() -> None:
     values = (getattr(RunMetrics(), field.name) for field in fields(RunMetrics))
     assert not any(value for value in values if isinstance(value, int | float))
     assert RunMetrics().tokens_per_s is None and RunMetrics().acceptance_rate is None
+
+
+def whole(acceptance: Acceptance, tokens: int = 7) -> RunMetrics:
+    """An engine's answer: its first two tokens after 1 s, the others after 3 s more."""
+    return account(WholeAnswer(5, tuple(range(tokens)), "stop", 1.0, 4.0, 2, acceptance, 0.5))
+
+
+def test_an_engines_answer_counts_what_the_engine_says() -> None:
+    found = whole(Acceptance(3, 8, 4, (1, 1, 0, 1), ((1, 3), (3, 3), (0, 2))))
+    assert (found.rounds, found.drafted, found.accepted, found.tested) == (3, 8, 4, 6)
+    assert found.tokens_by_round == [2, 4, 1] and found.drafted_by_round == [3, 3, 2]
+    assert found.accept_hist == [1, 1, 0, 1] and found.tested_at == [3, 2, 1]
+    assert (found.prompt_tokens, found.new_tokens, found.queued_s, found.finish_reason) == (5, 7, 0.5, "stop")
+    assert found.decode_s == pytest.approx(3.0) and found.tokens_per_s == pytest.approx(5 / 3)
+
+
+def test_what_an_engine_does_not_say_is_none_of_anything() -> None:
+    found = whole(Acceptance())
+    assert (found.rounds, found.drafted, found.accepted, found.tested) == (0, 0, 0, 0)
+    assert not found.tokens_by_round and not found.drafted_by_round
+
+
+def test_a_round_of_an_engine_that_was_cut_has_the_tokens_that_are_left() -> None:
+    assert whole(Acceptance(2, 6, 6, (0, 0, 0, 2), ((3, 3), (3, 3))), tokens=6).tokens_by_round == [4, 2]
 
 
 def test_counts(chain: RunMetrics) -> None:

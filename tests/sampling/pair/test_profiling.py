@@ -13,7 +13,7 @@ from egag.length_rule import FixedGamma
 from sampling.forward.models.lean import LeanModel
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure import profiling
-from sampling.measure.forward_times import never_dearer, undisturbed
+from sampling.measure.forward_times import ForwardTimes, never_dearer, undisturbed
 from sampling.measure.profiling import ensure_profile, measure, measuring
 from sampling.methods.settings import Settings
 from sampling.methods.tables import COPIERS, HEADS
@@ -93,6 +93,12 @@ def test_what_forwards_and_drafts_take_is_what_the_profile_says(monkeypatch: pyt
     assert (model.first_s, model.step_s) == (pytest.approx(2.1), pytest.approx(2.1))
     assert model.found == pytest.approx(1 - 3 / 95)  # the last round of each of the three texts has no room for a draft
     assert (copies.first_s, copies.step_s) == (0.0, 0.0)
+
+
+def test_forwards_are_timed_twelve_times_and_prefills_twice() -> None:
+    """Behind two contexts: a step a forward, a chunk of a prompt, and a pair of chain and tree from the second turn."""
+    steps = [*ForwardTimes(tiny_pair(window=256), profiling.TEXTS).steps()]
+    assert len(steps) == 2 * (12 * len(ROWS) + 2 + 11) and not any(steps)
 
 
 def test_what_others_add_to_a_forward_does_not_count() -> None:
