@@ -131,5 +131,6 @@ def test_idle_groups_give_way() -> None:
         for gamma in range(1, 12):
             extra = {"speculative": {"method": "speculative", "gamma": gamma}}
             found.client().completions.create(prompt="a", max_tokens=3, extra_body=extra, **GREEDY)
-        assert len(found.server.driver._groups) <= 5
+        groups = [dict(configuration.parameters)["gamma"] for configuration in found.server.driver._groups]
+        assert groups == [8, 9, 10, 11], "those that were asked for last"
         assert len(found.server.driver.engine._kept) <= 2

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, BadRequestError, RateLimitError
+from starlette.requests import Request
 
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import PARAMETERS, Settings
+from serve.app import _broken
 from serve.limits import ServerLimits
 from tests.refusals import refused
 from tests.serve.running import Running, running
@@ -210,3 +212,9 @@ def test_the_metrics_page_counts_in_the_names_of_vllm() -> None:
 def test_a_refusal_is_the_clients_own_exception(served: Running) -> None:
     with refused(400, "'ngramm'", "'ngram'", error=BadRequestError):
         served.client().completions.create(prompt="a", model="tiny", extra_body={"speculative": {"method": "ngramm"}})
+
+
+def test_an_error_of_ours_is_the_servers_and_says_only_its_kind() -> None:
+    request = Request({"type": "http", "method": "GET", "path": "/metrics", "headers": [], "query_string": b""})
+    answer = asyncio.run(_broken(request, ValueError("a secret")))
+    assert answer.status_code == 500 and b"ValueError" in answer.body and b"secret" not in answer.body

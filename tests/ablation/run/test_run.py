@@ -76,7 +76,8 @@ def test_the_ledger_of_a_token_adds_up(invoke: Invoke) -> None:
 
 def test_a_profile_stands_in_for_the_reference_and_predicts(pair: Pair) -> None:
     price = {"first_s": 0.002, "step_s": 0.001}
-    profile = LatencyProfile({8: ((1, 0.040), (9, 0.064))}, (), 0.0004, {"model": DraftTimes(**price)})
+    forward = {8: ((1, 0.040), (9, 0.064)), 108: ((1, 0.140), (9, 0.164))}
+    profile = LatencyProfile(forward, (), 0.0004, {"model": DraftTimes(**price)})
     engine = PairEngine(replace(pair, profile=profile))
     settings = Settings()
     settings.assign_all([("length", "12"), ("gamma", "2")])
@@ -84,14 +85,17 @@ def test_a_profile_stands_in_for_the_reference_and_predicts(pair: Pair) -> None:
     for _ in comparison.run("speculative"):
         pass
     account, found = comparison.metrics["speculative"], comparison.ledger("speculative")
-    assert found is not None and found.plain == pytest.approx(0.0404)
-    assert found.verify == pytest.approx(0.040 * account.rounds / account.new_tokens)
+    assert account.prompt_tokens is not None
+    half_way = account.prompt_tokens + account.new_tokens // 2
+    plain_s = 0.040 + 0.001 * (half_way - 8)
+    assert found is not None and found.plain == pytest.approx(plain_s + 0.0004)
+    assert found.verify == pytest.approx(plain_s * account.rounds / account.new_tokens)
     assert found.total == pytest.approx(account.decode_s / account.new_tokens)
     predicted = comparison.predicted("speculative")
     assert predicted is not None
     drafts = account.drafted / account.rounds
     begun = account.tested_at[0] / account.rounds
-    seconds = 0.0404 + 0.003 * drafts + begun * 0.002 + (drafts - begun) * 0.001
+    seconds = plain_s + 0.0004 + 0.003 * drafts + begun * 0.002 + (drafts - begun) * 0.001
     assert predicted.total == pytest.approx(seconds * account.rounds / account.new_tokens)
 
 

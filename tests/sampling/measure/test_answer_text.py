@@ -53,6 +53,13 @@ def test_half_a_character_is_held_back_and_no_longer() -> None:
     assert len(stray._window) <= 33, "and is not decoded again for ever"
 
 
+def test_stray_bytes_are_held_back_until_the_sixth() -> None:
+    """The last three may still become a character; the fifth is held back with those before it."""
+    decode, ids = bytewise()
+    text = TokenText(decode)
+    assert [len(text.push(ids[0x80])) for _ in range(8)] == [0, 0, 0, 0, 0, 3, 1, 1]
+
+
 def test_characters_of_bytes_that_stand_for_nothing_else() -> None:
     """Llama's way: a run of byte tokens is text where all of it is, and a sign a byte where it is not."""
     vocabulary = {f"<0x{byte:02X}>": byte for byte in range(256)} | {"a": 256}
