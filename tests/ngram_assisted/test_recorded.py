@@ -103,9 +103,9 @@ def told(drafter: Drafter, seed: int, rule: DraftBudget | SurvivalGamma) -> str:
 
 
 def drafted(name: str, values: dict[str, Any]) -> list[str]:
-    """What is drafted of three texts, of the second under the survival rule, and of the first by an heir."""
+    """What is drafted of four texts, of the second under the survival rule, and of the first by an heir."""
     drafter, heir = (DRAFTERS[name].build(None, values) for _ in range(2))
-    lines = [told(drafter, seed, DraftBudget(budget)) for seed, budget in ((0, 8), (1, 5), (0, 12))]
+    lines = [told(drafter, seed, DraftBudget(budget)) for seed, budget in ((0, 8), (1, 5), (0, 12), (2, 60))]
     lines.append(told(drafter, 1, SurvivalGamma()))
     memory = drafter.memory()
     heir.adopt(drafter)

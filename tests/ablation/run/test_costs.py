@@ -117,6 +117,14 @@ def test_drafts_count_where_the_profile_timed_the_same() -> None:
     assert told("mtp", 30.0) is None  # it was not timed
 
 
+def test_drafting_that_is_next_to_nothing_is_not_watched() -> None:
+    cheap = LatencyProfile({20: ((1, 0.05), (5, 0.05))}, ((20, 0.25),), 0.05, {"model": DraftTimes(0.001, 0.0001)})
+    found = ProfileDrift(cheap)
+    for _ in range(3):
+        found.add("speculative", {**Settings()}, Times(50.0, 9.0, drafted=80), 20, 0.0)
+    assert found.told() is None
+
+
 def test_what_no_longer_holds_is_dropped() -> None:
     engine = PairEngine(tiny_pair())
     keep(engine.pair, PROFILE)

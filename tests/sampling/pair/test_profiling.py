@@ -134,6 +134,11 @@ def test_an_encoder_decoder_pair() -> None:
     assert "model" in profile.drafters and profile.cost_model("model") is not None
 
 
+def test_a_window_of_eight_tokens() -> None:
+    profile, _ = profile_of(replace(tiny_pair(window=8), drafter=None, drafter_info=None), 200)
+    assert {context: [rows for rows, _ in times] for context, times in profile.forward.items()} == {1: [*range(1, 8)]}
+
+
 @pytest.mark.parametrize("steps", [0, 3, 20, 60])
 def test_a_short_budget_measures_less_and_never_nothing(steps: int) -> None:
     profile, told = profile_of(tiny_pair(), steps)
