@@ -445,3 +445,9 @@ def test_a_layer_of_a_tree_brings_one_token_at_most(step_s: float) -> None:
 
     assert goes_on(0.8, 0.7, 0.5) == goes_on(1.0)
     assert goes_on(1.0) is (step_s < 2.5)
+
+
+def test_a_match_of_unknown_length_is_none() -> None:
+    made = rule()
+    assert made.evaluate((0.9, 0.8)) == made.evaluate((0.9, 0.8), 0) != made.evaluate((0.9, 0.8), 1)
+    assert made.truncate((0.9, 0.8)) == made.truncate((0.9, 0.8), 0)

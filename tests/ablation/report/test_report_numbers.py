@@ -1,6 +1,7 @@
 """The numbers of a report against numbers worked out by hand."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ablation.report.plots.speedup import gamma_figure, speedup_figure
 from ablation.report.tables.acceptance import Positions, positions, summed
 from ablation.report.tables.paired import can_tell, holm, signed_ranks
 from ablation.report.tables.pairs import shown
-from ablation.report.tables.summary import summarise
+from ablation.report.tables.summary import log_speedups, speeds, summarise
 from tests.ablation.frames import CLEAN, NGRAM, SD, cautions, pairs_of, ran, row, table
 from tests.ablation.synthetic import AGAIN, GREEDY, NUCLEUS, PLAIN, record
 
@@ -93,6 +94,19 @@ def test_failed_runs_count_nowhere(tmp_path: Path) -> None:
     assert (found["prompts"], found["runs"], found["failed"]) == (1, 1, 1)
     assert found["ratio_of_sums"] == pytest.approx(2.0) and found["not_compared"] == 1
     assert any("1 of 4 runs failed" in w and "out of memory" in w for w in cautions(frame))
+
+
+def test_a_run_without_speed_counts_in_no_ratio(tmp_path: Path) -> None:
+    """A logarithm of nothing would make the medians of all prompts minus infinity."""
+    records = [ran(PLAIN, f"p{place}", 10.0) for place in range(4)]
+    records += [ran(SD, f"p{place}", 5.0) for place in range(4)]
+    records += [replace(ran(SD, "p4", 5.0), tokens_per_s=0.0, speedup=0.0), ran(PLAIN, "p4", 10.0)]
+    frame = table(tmp_path, *records)
+    found = row(frame, SD.name)
+    assert (found["speedup"], found["speedup_low"]) == pytest.approx((2.0, 2.0))
+    assert pairs_of(frame)["ratio"].tolist() == pytest.approx([2.0])
+    assert log_speedups(frame).isna().sum() == 1
+    assert len(speeds(frame)) == 9
 
 
 def test_tasks_and_processors_are_told_apart(tmp_path: Path) -> None:

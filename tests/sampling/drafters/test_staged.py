@@ -4,6 +4,7 @@ from collections import Counter, abc
 from dataclasses import replace
 from functools import cache
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -239,6 +240,10 @@ def test_the_account_tells_what_drafting_for_the_drafter_model_brought() -> None
     assert account.drafted / 3 <= account.inner_rounds <= account.drafted
     assert account.inner_accepted <= account.inner_tested
     assert (alone.inner_rounds, alone.inner_tested, alone.inner_accepted, stages(alone)) == (None, None, None, None)
+    none_of_it = SimpleNamespace(drafted=6, inner_rounds=4, inner_tested=5, inner_accepted=0)
+    assert stages(none_of_it) == (
+        "1.50 drafts a forward of the drafter model, which accepted 0% of the drafts for it that it judged"
+    )
     said = stages(account)
     assert said is not None and f"{account.drafted / account.inner_rounds:.2f} drafts a forward" in said
     assert f"{account.inner_accepted / account.inner_tested:.0%}" in said

@@ -32,6 +32,27 @@ def test_a_tie_is_two_of_the_best(logits: dict[int, float], verdict: str) -> Non
     assert (found.verdict, found.index) == (verdict, 1)
 
 
+@pytest.mark.parametrize(
+    ("behind", "moved", "eps", "verdict"),
+    [
+        (0.19, 0.1, 0.0, "tie"),
+        (0.21, 0.1, 0.0, "BUG"),
+        (0.9, 0.0, 0.1, "tie"),  # the larger logit is 5: its neighbour lies 0.5 away
+        (1.1, 0.0, 0.1, "BUG"),
+        (0.9, 0.1, 0.1, "tie"),  # the larger of the two counts, and not their sum
+        (1.15, 0.1, 0.1, "BUG"),
+    ],
+)
+def test_a_tie_is_within_twice_what_can_be_resolved(behind: float, moved: float, eps: float, verdict: str) -> None:
+    """Token 20 stands behind token 10 in both ways to compute the row, between which its logit moves."""
+    block, stepped = torch.zeros(30), torch.zeros(30)
+    block[10] = stepped[10] = 5.0
+    block[20], stepped[20] = 5.0 - behind, 5.0 - behind - moved
+    found = judge(lambda said: NoiseFloor(block, stepped, eps), [4, 10], [4, 20])
+    assert found.verdict == verdict
+    assert found.margin == pytest.approx(behind) and found.noise == pytest.approx(moved, abs=1e-6)
+
+
 def test_an_output_that_ends_early_is_a_bug() -> None:
     assert judge(partial(noise_floor, tiny_pair().target, [1, 2]), [4, 10], [4]).verdict == "BUG"
 

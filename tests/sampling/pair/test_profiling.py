@@ -11,9 +11,10 @@ import pytest
 
 from egag.length_rule import FixedGamma
 from sampling.forward.models.lean import LeanModel
+from sampling.forward.tree import depths
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure import profiling
-from sampling.measure.forward_times import ForwardTimes, never_dearer, undisturbed
+from sampling.measure.forward_times import _BRANCHES, _FORKED, ForwardTimes, never_dearer, undisturbed
 from sampling.measure.profiling import ensure_profile, measure, measuring
 from sampling.methods.settings import Settings
 from sampling.methods.tables import COPIERS, HEADS
@@ -99,6 +100,10 @@ def test_forwards_are_timed_twelve_times_and_prefills_twice() -> None:
     """Behind two contexts: a step a forward, a chunk of a prompt, and a pair of chain and tree from the second turn."""
     steps = [*ForwardTimes(tiny_pair(window=256), profiling.TEXTS).steps()]
     assert len(steps) == 2 * (12 * len(ROWS) + 2 + 11) and not any(steps)
+
+
+def test_the_tree_that_is_timed_is_two_branches_of_four() -> None:
+    assert list(depths(_BRANCHES)) == [1, 2, 3, 4] * 2 and len(_BRANCHES) + 1 == _FORKED
 
 
 def test_what_others_add_to_a_forward_does_not_count() -> None:
