@@ -10,6 +10,7 @@ import ctypes
 import gc
 import os
 import random
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -19,6 +20,8 @@ from tests.budgets import Measurement
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["CXX"] = "no-compiler-in-tests"
+# A script's background ignores Ctrl-C, and what a process starts inherits it: tests of Ctrl-C would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:

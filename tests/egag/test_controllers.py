@@ -103,3 +103,7 @@ def test_confidence_keeps_the_unsure_token_and_stops() -> None:
 def test_fixed_gamma() -> None:
     assert [FixedGamma(2).before(n, None) for n in range(3)] == [True, True, False]
     assert not FixedGamma(0).before(0, None)
+
+
+def test_a_rule_of_no_drafts_starts_no_tree() -> None:
+    assert not FixedGamma(0).tree_growth.start_tree(None) and FixedGamma(1).tree_growth.start_tree(None)

@@ -18,7 +18,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 from ablation.plan.grid import Configuration
+from ablation.report.load import load_results
 from ablation.report.plots.figure import Plot
+from ablation.report.tables.batches import batches_section
+from ablation.report.tables.summary import summarise
 from ablation.report.write import write_report
 from ablation.results.manifest import manifest_path
 from ablation.results.record import Record
@@ -145,3 +148,10 @@ def test_every_number_is_what_it_was(
     manifest_path(results).write_text(json.dumps({**about, "profile": profile, "hosts": hosts}), encoding="utf-8")
     folder = write_report(results).folder
     check_recorded(Path(__file__).with_name(f"recorded_{runs.__name__}.json"), {**numbers(folder), "plots": plots})
+
+
+def test_one_size_of_batches_has_no_plot_over_sizes(tmp_path: Path) -> None:
+    rows = [found for found in batches() if (found.batch, found.rate) == (4, 0.0)]
+    frame = load_results(write_results(tmp_path / "r.csv", rows))
+    section = batches_section(frame, summarise(frame))
+    assert section is not None and len(section.tables) == 1 and not section.plots and len(section.notes) == 1
