@@ -71,6 +71,9 @@ def test_the_default_of_a_server_is_within_its_own_limits() -> None:
             ServerLimits().check(Configuration(method.name))
     assert served_values(Configuration("suffix"))["max_cached_requests"] == REMEMBERED
     assert Settings()["max_cached_requests"] == -1
+    assert (ServerLimits().rows, ServerLimits().drafts, ServerLimits(size=64).drafts) == (4096, 64, 63), (
+        "docs/server.md"
+    )
 
 
 def test_a_rule_that_grows_stays_within_it() -> None:

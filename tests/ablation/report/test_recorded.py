@@ -155,3 +155,10 @@ def test_one_size_of_batches_has_no_plot_over_sizes(tmp_path: Path) -> None:
     frame = load_results(write_results(tmp_path / "r.csv", rows))
     section = batches_section(frame, summarise(frame))
     assert section is not None and len(section.tables) == 1 and not section.plots and len(section.notes) == 1
+    assert "weights" not in section.tables[0].title
+    both = load_results(
+        write_results(tmp_path / "b.csv", [*rows, *(replace(one, target_weights="int8") for one in rows)])
+    )
+    section = batches_section(both, summarise(both))
+    assert section is not None
+    assert [table.title.rsplit(", ")[-1] for table in section.tables] == ["full weights", "int8 weights"]

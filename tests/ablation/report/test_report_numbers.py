@@ -208,6 +208,7 @@ def test_beyond_thirty_pairs_only_those_against_ar_and_between_first_ones_are_sh
     assert len(pairs) == 55 and len(found) == 11
     assert ("ng 0", "sd 0") in set(zip(found["a"], found["b"], strict=True))
     assert len(shown(pairs, methods, most=55)) == 55
+    assert len(shown(pairs[-30:], methods)) == 30 > len(shown(pairs[-31:], methods))
 
 
 def test_without_ar_there_is_no_speedup_but_pairs(tmp_path: Path) -> None:
