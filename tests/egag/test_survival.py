@@ -9,7 +9,7 @@ import pytest
 from egag.acceptance import PRIOR, AcceptanceEstimator, features, stated_features
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.drafter_chooser import DrafterChooser
-from egag.estimator_state import ConfidenceAverages, DraftFeatures
+from egag.estimator_state import ConfidenceAverages, DraftFeatures, RoundAverages
 from egag.expected_round import ExpectedRound, ExplorationBudget, best_length
 from egag.online_cost_model import CorrectionFactor, OnlineCostModel, TargetCorrection
 from egag.survival import SurvivalGamma
@@ -451,3 +451,14 @@ def test_a_match_of_unknown_length_is_none() -> None:
     made = rule()
     assert made.evaluate((0.9, 0.8)) == made.evaluate((0.9, 0.8), 0) != made.evaluate((0.9, 0.8), 1)
     assert made.truncate((0.9, 0.8)) == made.truncate((0.9, 0.8), 0)
+
+
+def test_copies_are_drawn_to_the_longest_and_no_further() -> None:
+    made = rule(survival_gamma_max=3)
+    assert [made.before(count, None) for count in range(5)] == [True, True, True, False, False]
+    assert [made.after(count, None, None) for count in range(1, 5)] == [True, True, False, False]
+
+
+def test_before_any_round_averages_are_of_nothing() -> None:
+    assert not any(getattr(RoundAverages(), name) for name in RoundAverages.__slots__)
+    assert not any(getattr(ConfidenceAverages(), name) for name in ConfidenceAverages.__slots__)

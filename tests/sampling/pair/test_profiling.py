@@ -109,6 +109,7 @@ def test_the_tree_that_is_timed_is_two_branches_of_four() -> None:
 def test_what_others_add_to_a_forward_does_not_count() -> None:
     assert undisturbed([90.0, 21.0, 20.0, 64.0, 27.0]) == 20.0
     assert undisturbed([90.0, *range(20, 29)]) == 22.0
+    assert undisturbed([9.0, 1.0, 5.0]) == 1.0, "all but the first one"
     assert undisturbed([90.0]) == 90.0, "the first one, where there is no other"
     assert never_dearer([(1, 20.0), (2, 27.0), (3, 21.0)]) == ((1, 20.0), (2, 21.0), (3, 21.0))
     assert never_dearer([(1, 22.0), (2, 22.0), (4, 21.0), (9, 30.0)]) == ((1, 21.0), (2, 21.0), (4, 21.0), (9, 30.0))
