@@ -153,7 +153,7 @@ def plant(
     """Change the code at random places, and see which tests fail."""
     every = [place for path in files() if only in str(path) for place in places_of(path)]
     drawn = [*islice(_drawn(random.Random(seed).sample(every, len(every))), count)]
-    _plant(drawn, jobs, f"of {len(every):,} places")
+    _plant(drawn, jobs, {f"of {len(every):,} places": FIRST_S, "more tests": ENOUGH_S})
 
 
 @app.command()
@@ -162,7 +162,7 @@ def again(jobs: Annotated[int, typer.Option(min=1, help="processes")] = os.cpu_c
     known = [Mutant(**json.loads(line)) for line in SURVIVORS.read_text().splitlines()]
     places = [place for file in sorted({mutant.file for mutant in known}) for place in places_of(ROOT / file)]
     drawn = [mutant for mutant in _drawn(places) if any(_same(mutant, other) for other in known)]
-    _plant(drawn, jobs, f"of {len(known)} that survived")
+    _plant(drawn, jobs, {f"of {len(known)} that survived": ENOUGH_S})
 
 
 def _same(mutant: Mutant, other: Mutant) -> bool:
@@ -170,8 +170,11 @@ def _same(mutant: Mutant, other: Mutant) -> bool:
     return (mutant.file, mutant.before, mutant.after) == (other.file, other.before, other.after)
 
 
-def _plant(drawn: Sequence[Mutant], jobs: int, title: str) -> None:
-    """Plant these changes, and write down those that nobody caught."""
+def _plant(drawn: Sequence[Mutant], jobs: int, turns: Mapping[str, float]) -> None:
+    """Plant these changes, in each turn those that survived so far, and write down those that nobody caught.
+
+    turns: seconds of tests that a change meets, by what is shown meanwhile.
+    """
     if not SEEN.is_file():
         raise typer.BadParameter(f"{SEEN.relative_to(ROOT)} is missing; expected a run of `scripts/mutate.py follow`")
     seen = json.loads(SEEN.read_text())
@@ -179,12 +182,13 @@ def _plant(drawn: Sequence[Mutant], jobs: int, title: str) -> None:
     control = [replace(mutant, operator=UNCHANGED) for mutant in drawn[:CONTROLS]]
     with Progress(auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as progress:  # no thread: it forks
         for turn in ("control", "control again"):
-            sound = _survivors(control, _tests(control, seen, 0.0, FIRST_S), jobs, progress, turn)
+            sound = _survivors(control, _tests(control, seen, FIRST_S), jobs, progress, turn)
             control = [mutant for mutant in control if mutant not in sound]
         if control:
             raise typer.BadParameter(f"without a change tests fail on {control[0].file}; see {FORKS}")
-        survived = _survivors(drawn, _tests(drawn, seen, 0.0, FIRST_S), jobs, progress, title)
-        survived = _survivors(survived, _tests(survived, seen, FIRST_S, ENOUGH_S), jobs, progress, "more tests")
+        survived = [*drawn]
+        for turn, most_s in turns.items():
+            survived = _survivors(survived, _tests(survived, seen, most_s), jobs, progress, turn)
     lines = [json.dumps(asdict(mutant)) for mutant in sorted(survived, key=lambda mutant: (mutant.file, mutant.line))]
     SURVIVORS.write_text("".join(f"{line}\n" for line in lines))
     caught = len(drawn) - len(survived)
@@ -247,20 +251,21 @@ def _begin(mutant: Mutant, names: Sequence[str]) -> int:
     )
 
 
-def _tests(mutants: Sequence[Mutant], seen: Passed, start: float, stop: float) -> dict[Mutant, list[str]]:
-    """By change the tests that pass its line, the quickest first: those from `start` to `stop` seconds of them.
+def _tests(mutants: Sequence[Mutant], seen: Passed, most_s: float) -> dict[Mutant, list[str]]:
+    """By change the tests that pass its line, so many seconds of them, the quickest first.
 
-    Beyond the first ones those come first that compare all numbers of something with what they were.
+    Where time is for more than the first ones, those begin that compare all numbers of something with what they were.
     """
     chosen = dict[Mutant, list[str]]()
     for mutant in mutants:
         passing = {name: took for took, name in sorted(_passing(mutant, seen.get(mutant.file, {})), reverse=True)}
+        recorded = [name for name in passing if "test_recorded" in name and most_s > FIRST_S]
         names, seconds = list[str](), 0.0
         for name, took in reversed(passing.items()):
-            if start <= seconds < stop or (start and "test_recorded" in name):
+            if seconds < most_s and name not in recorded:
                 names.append(name)
-            seconds += took
-        chosen[mutant] = sorted(names, key=lambda name: "test_recorded" not in name)
+                seconds += took
+        chosen[mutant] = [*recorded, *names]
     return chosen
 
 
@@ -270,8 +275,10 @@ def _passing(mutant: Mutant, by_line: Mapping[str, Sequence[tuple[float, str]]])
     Of what imports pass: those that look at what imports leave, and those that pass the file anywhere.
     """
     for line in range(mutant.line, max(0, mutant.line - LONGEST_STATEMENT), -1):
-        if passed := by_line.get(str(line)):
-            return [(seconds, name) for seconds, name in passed]
+        if str(line) in by_line:
+            if passed := by_line[str(line)]:
+                return [(seconds, name) for seconds, name in passed]
+            break
     anywhere = [(seconds, name) for passed in by_line.values() for seconds, name in passed]
     return [*((0.0, name) for name in SCOPE["imports"]), *anywhere]
 
