@@ -1,11 +1,13 @@
 """What a record says beside what was counted: reads of a token against what the memory gives."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ablation.results.make_record import _roofline
+from ablation.results.make_record import _ledger, _roofline
+from sampling.measure.ledger import Ledger
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import Settings
 from utils.events import Acceptance, WholeAnswer
@@ -29,3 +31,23 @@ def test_it_is_not_told_where_it_is_not_known() -> None:
     assert _roofline(None, run, "target", Settings(), lambda: 20e6) == {}
     run.add(WholeAnswer(3, (1, 2), "stop", 1.0, 2.0, 1, Acceptance()))
     assert roofline(run) == {}, "nobody knows an engine's rounds"
+
+
+def test_parts_of_a_token_are_in_milliseconds() -> None:
+    found = Ledger(0.032, 0.010, 0.008, 0.0003, 0.0005, 0.0404, 5.0, 1.2, 0.3, 0.4)
+    guessed = replace(found, draft=0.010)
+    comparison: Any = SimpleNamespace(ledger=lambda name: found, predicted=lambda name: guessed)
+    told = _ledger(comparison, "speculative")
+    assert {name: told[name] for name in told if name.startswith("token_")} == pytest.approx(
+        {
+            "token_verify_ms": 32,
+            "token_growth_ms": 10,
+            "token_draft_ms": 8,
+            "token_judging_ms": 0.3,
+            "token_rest_ms": 0.5,
+        }
+    )
+    assert told["predicted_token_ms"] == pytest.approx(52.8)
+    assert told["break_even_tokens"] == pytest.approx(1.2 * 50.8 / 40.4) and told["break_even_alpha"] == 0.4
+    nothing: Any = SimpleNamespace(ledger=lambda name: None, predicted=lambda name: None)
+    assert _ledger(nothing, "speculative") == {}

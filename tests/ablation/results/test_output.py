@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from ablation.results.manifest import differences_of
-from ablation.results.store import Store, count_rows
+from ablation.results.store import Store, count_rows, read_finished
 from ablation.results.table import columns
 from ablation.run.results_file import Files, check_output
 from tests.ablation.mock_engine import mock_plan
@@ -58,6 +58,14 @@ def test_rows_without_a_manifest_or_twice_are_refused(whole: Path) -> None:
     Files(whole).manifest.unlink()
     with refused(whole, "manifest"):
         play(whole, resume=True)
+
+
+@pytest.mark.parametrize("cells", [2, 4])
+def test_a_row_of_too_few_or_too_many_cells_is_refused_by_its_number(tmp_path: Path, cells: int) -> None:
+    path = tmp_path / "r.csv"
+    path.write_text("a,b,c\n1,2,3\n" + ",".join("4567"[:cells]) + "\n", encoding="utf-8")
+    with refused(path, 3, cells):
+        read_finished(path, ("a", "b", "c"))
 
 
 def test_overwrite_starts_anew(whole: Path) -> None:
