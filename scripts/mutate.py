@@ -160,7 +160,9 @@ def plant(
 def again(jobs: Annotated[int, typer.Option(min=1, help="processes")] = os.cpu_count() or 1) -> None:
     """Plant what survived once more, behind new tests or a change of the code elsewhere in its file."""
     known = [Mutant(**json.loads(line)) for line in SURVIVORS.read_text().splitlines()]
-    places = [place for file in sorted({mutant.file for mutant in known}) for place in places_of(ROOT / file)]
+    kinds = {(mutant.file, mutant.operator) for mutant in known}
+    places = [place for file in sorted({file for file, _ in kinds}) for place in places_of(ROOT / file)]
+    places = [place for place in places if place[:2] in kinds]
     drawn = [mutant for mutant in _drawn(places) if any(_same(mutant, other) for other in known)]
     _plant(drawn, jobs, {f"of {len(known)} that survived": ENOUGH_S})
 
