@@ -462,3 +462,13 @@ def test_copies_are_drawn_to_the_longest_and_no_further() -> None:
 def test_before_any_round_averages_are_of_nothing() -> None:
     assert not any(getattr(RoundAverages(), name) for name in RoundAverages.__slots__)
     assert not any(getattr(ConfidenceAverages(), name) for name in ConfidenceAverages.__slots__)
+
+
+def test_a_proposal_that_is_cut_has_been_drafted_in_one_step() -> None:
+    """Looking for a copy takes what the first draft takes, however many of its tokens are kept, none included."""
+    price = CostModel(((1, 10.0), (9, 12.0)), first_s=5.0, step_s=3.0)
+    for chances, count in (((0.9, 0.9), 2), ((0.004,), 0)):
+        made = SurvivalGamma()
+        made.use_cost_model(price)
+        found = made.evaluate(chances, 3)
+        assert found.count == count and found.expected.seconds == pytest.approx(price.verify_s(count) + 5.0)

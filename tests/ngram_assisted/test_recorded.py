@@ -81,7 +81,7 @@ def judged(seq: Sequence, number: int, answer: list[int], drafts: list[int], par
 
 def told(drafter: Drafter, seed: int, rule: DraftBudget | SurvivalGamma) -> str:
     """A text's rounds, `3/8` for three of eight drafts accepted, and a checksum of all drafts, their parents and what a
-    hybrid is told to follow two drafts of its model."""
+    hybrid is told to follow the drafts of its model."""
     answer, rounds, checksum = made_up(seed), list[str](), 0
     seq = sequence(answer[:PROMPT], toy_runner(0))
     seq.max_new_tokens = ANSWER
@@ -91,7 +91,7 @@ def told(drafter: Drafter, seed: int, rule: DraftBudget | SurvivalGamma) -> str:
         proposal = proposal_of(drafter.propose(seq, rule, len(answer) - len(seq.tokens) - 1))
         drafts, parents = proposal.tokens.tolist(), [*proposal.parent_rows]
         goes_on = getattr(drafter, "continuation", lambda *_: ())
-        behind = [*goes_on(seq, answer[len(seq.tokens) :][:2], 4)]
+        behind = [*goes_on(seq, answer[len(seq.tokens) :][: len(rounds) % 3], 4)]
         round = judged(seq, len(rounds), answer, drafts, parents)
         seq.tokens.extend(round.emitted)
         drafter.observe(seq, round)

@@ -100,13 +100,15 @@ def test_a_run_without_speed_counts_in_no_ratio(tmp_path: Path) -> None:
     """A logarithm of nothing would make the medians of all prompts minus infinity."""
     records = [ran(PLAIN, f"p{place}", 10.0) for place in range(4)]
     records += [ran(SD, f"p{place}", 5.0) for place in range(4)]
+    records += [ran(NGRAM, f"p{place}", 8.0) for place in range(5)]
     records += [replace(ran(SD, "p4", 5.0), tokens_per_s=0.0, speedup=0.0), ran(PLAIN, "p4", 10.0)]
     frame = table(tmp_path, *records)
     found = row(frame, SD.name)
     assert (found["speedup"], found["speedup_low"]) == pytest.approx((2.0, 2.0))
-    assert pairs_of(frame)["ratio"].tolist() == pytest.approx([2.0])
+    pairs = pairs_of(frame).set_index(["a", "b"])["ratio"]
+    assert pairs[(NGRAM.name, SD.name)] == pytest.approx(0.625) and pairs[(SD.name, "target")] == pytest.approx(2.0)
     assert log_speedups(frame).isna().sum() == 1
-    assert len(speeds(frame)) == 9
+    assert len(speeds(frame)) == 14
 
 
 def test_tasks_and_processors_are_told_apart(tmp_path: Path) -> None:
