@@ -287,3 +287,13 @@ def test_what_a_tree_takes_is_said_to_be_as_much_as_before() -> None:
     memory.add([1, 2, 1, 3, 1, 2])
     memory.add([2, 2, 2])
     assert memory.memory_bytes == memory.nodes * 150 + 9 * 8
+
+
+def test_behind_an_eviction_the_most_frequent_continuation_is_looked_for() -> None:
+    """1 9 is evicted, so that nobody knows what follows 1 most; 1 4, which comes then, does not become it."""
+    memory = ResponseTree(max_responses=4)
+    for response in ([1, 9], [7, 8], [1, 2], [1, 2], [1, 3], [1, 4]):
+        memory.add(response)
+    made = Recollection(memory)
+    made.extend([0, 1])
+    assert list(best_draft(made, Limits(1, 1, 1.0, 0.0)).tokens) == [2]
