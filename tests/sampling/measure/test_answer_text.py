@@ -1,14 +1,16 @@
 """The text of an answer as it comes is the text of its ids, whatever bytes they are."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from tokenizers import Tokenizer, decoders, models
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from sampling.measure.answer import Decode, TokenText
+from sampling.measure.answer import Answer, Decode, TokenText
 from serve.writing import ResponseWriting
 from tests.tiny import tiny_tokenizer
+from utils.events import Round
 
 LEADS = (b"\x80\x80\x80", b"\x80" * 4, b"\x80" * 5, b"\x80" * 6, b"\xff" * 40, b"\xf0\x9f", b"\xe0\x80\xf0")
 WORDS = ("🙂", "日本語", "é", "a b", "ߊ", "x" * 40, "\n", "🙂🙂é")
@@ -78,3 +80,31 @@ def test_a_stop_string_behind_stray_bytes_is_found(lead: bytes) -> None:
     kept = writing.push(tokens)
     assert writing.stopped and kept == len(lead) + 6
     assert writing.told() + writing.rest() == lead.decode(errors="replace")
+
+
+def letters(ids: Sequence[int]) -> str:
+    return "".join("abcdefgh"[token] for token in ids)
+
+
+def judged(drafts: tuple[int, ...], accepted: int, token: int | None) -> Round:
+    flat = (0.5,) * len(drafts)
+    return Round(0, 0, 4, drafts, None, flat, flat, tuple(range(accepted)), token, None, 8)
+
+
+def test_an_answer_shows_what_was_drafted_and_what_became_of_it() -> None:
+    """Two of three accepted; all of two; none drafted; an accepted draft that ends the text."""
+    answer = Answer(letters)
+    assert not answer.begun
+    told = []
+    for round in (judged((0, 1, 2), 2, 3), judged((4, 5), 2, 6), judged((), 0, 7), judged((1, 0), 1, None)):
+        answer.add(round)
+        told.append([(span.text, span.kind) for span in answer.last])
+    assert answer.begun and told == [
+        [("a", "accepted"), ("b", "accepted"), ("c", "rejected"), ("d", "target")],
+        [("e", "accepted"), ("f", "accepted"), ("g", "target")],
+        [("h", "target")],
+        [("b", "accepted")],
+    ]
+    answer.finish()
+    assert answer.text == "abdefghb" and not answer.last
+    assert [span.kind for span in answer.old].count("rejected") == 0
