@@ -73,6 +73,7 @@ def test_counts(chain: RunMetrics) -> None:
     assert (chain.prompt_tokens, chain.finish_reason, chain.rounds) == (7, "length", 3)
     assert (chain.drafted, chain.tested, chain.accepted) == (9, 6, 4)
     assert chain.accept_hist == [1, 1, 0, 1]
+    assert not chain.trees and account(make_round(0, drafts=(1, 2), parents=(-1, -1))).trees
 
 
 def test_rates(chain: RunMetrics) -> None:
