@@ -105,8 +105,10 @@ def test_a_run_without_speed_counts_in_no_ratio(tmp_path: Path) -> None:
     frame = table(tmp_path, *records)
     found = row(frame, SD.name)
     assert (found["speedup"], found["speedup_low"]) == pytest.approx((2.0, 2.0))
-    pairs = pairs_of(frame).set_index(["a", "b"])["ratio"]
-    assert pairs[(NGRAM.name, SD.name)] == pytest.approx(0.625) and pairs[(SD.name, "target")] == pytest.approx(2.0)
+    pairs = pairs_of(frame).set_index(["a", "b"])
+    ratios = pairs["ratio"]
+    assert ratios[(NGRAM.name, SD.name)] == pytest.approx(0.625) and ratios[(SD.name, "target")] == pytest.approx(2.0)
+    assert pairs["prompts"].to_dict() == {(SD.name, "target"): 4, (NGRAM.name, "target"): 5, (NGRAM.name, SD.name): 4}
     assert log_speedups(frame).isna().sum() == 1
     assert len(speeds(frame)) == 14
 
