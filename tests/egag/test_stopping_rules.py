@@ -12,6 +12,7 @@ from egag.length_rule import LengthRule
 from egag.specdec_pp import SpecDecPpGamma
 from egag.svip import SvipGamma
 from egag.threshold import AdaptiveThreshold
+from sampling.methods.rules import CONTROLLERS
 from tests.rules import Told, drafts, judged
 
 LIMITS = [
@@ -156,3 +157,15 @@ def test_specdec_ends_at_its_most_drafts() -> None:
     rule.begin()
     assert rule.before(0, None) and rule.after(4, None, None)
     assert not rule.after(5, None, None) and not rule.before(5, None)
+
+
+@pytest.mark.parametrize("name", [name for name, part in CONTROLLERS.items() if part.limits and name != "survival"])
+def test_behind_the_last_draft_none_is_asked_for(name: str) -> None:
+    """However sure the drafter is: a drafter that was told to go on would pay for a forward that nobody reads."""
+    rule = CONTROLLERS[name].build(None, {"specdec_threshold": 1.0} if name == "specdec_pp" else {})
+    sure = Told(entropy=0.0, top=1.0, drawn=1.0)
+    rule.begin()
+    drawn = 1
+    while rule.before(drawn - 1, sure) and rule.after(drawn, sure, 0):
+        drawn += 1
+    assert drawn == rule.gamma and not rule.before(drawn, sure)

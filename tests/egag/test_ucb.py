@@ -5,7 +5,10 @@ from dataclasses import replace
 import pytest
 
 from egag.bandit import Bandit
+from egag.length_rule import FixedGamma
 from egag.ucb import UcbGamma
+from egag.ucb_rules import UcbRules
+from sampling.methods.rules import CONTROLLERS
 from utils.events import Round
 
 # Tokens a round and its seconds, by length: 20, 25, 24 and 15 tokens a second.
@@ -81,3 +84,9 @@ def test_the_bonus_is_two_logarithms_wide() -> None:
     for arm, plays, rate in (("rare", 1, 23.0), ("often", 3, 25.0)):
         bandit.arms[arm].plays, bandit.arms[arm].tokens, bandit.arms[arm].seconds = plays, round(rate), 1.0
     assert bandit.choose() == "often"
+
+
+def test_a_bandit_over_rules_made_by_hand_is_the_tables() -> None:
+    made, line = UcbRules({"fixed": FixedGamma()}), CONTROLLERS["ucb_rules"]
+    defaults = {parameter.name: parameter.default for parameter in line.parameters}
+    assert (made.exploration, made.remember) == (defaults["ucb_exploration"], defaults["ucb_remember"])

@@ -20,7 +20,7 @@ from matplotlib.text import Annotation
 from ablation.plan.grid import Configuration
 from ablation.report.load import load_results
 from ablation.report.plots.figure import Plot
-from ablation.report.tables.batches import batches_section
+from ablation.report.tables.batches import BatchReportLine, _table, batches_section
 from ablation.report.tables.summary import summarise
 from ablation.report.write import write_report
 from ablation.results.manifest import manifest_path
@@ -162,3 +162,8 @@ def test_one_size_of_batches_has_no_plot_over_sizes(tmp_path: Path) -> None:
     section = batches_section(both, summarise(both))
     assert section is not None
     assert [table.title.rsplit(", ")[-1] for table in section.tables] == ["full weights", "int8 weights"]
+
+
+def test_milliseconds_of_a_round_and_of_a_row() -> None:
+    (note, _) = _table("greedy", pd.DataFrame(), BatchReportLine(2.5, 5.0)).notes
+    assert "2500.0 ms and 5000.00 ms a row" in note and "n0 = 0.5 rows" in note

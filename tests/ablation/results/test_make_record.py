@@ -1,6 +1,6 @@
 """What a record says beside what was counted: reads of a token against what the memory gives."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +10,7 @@ from ablation.results.make_record import _ledger, _roofline
 from sampling.measure.ledger import Ledger
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import Settings
+from tests.ablation.synthetic import record
 from utils.events import Acceptance, WholeAnswer
 
 
@@ -51,3 +52,13 @@ def test_parts_of_a_token_are_in_milliseconds() -> None:
     assert told["break_even_tokens"] == pytest.approx(1.2 * 50.8 / 40.4) and told["break_even_alpha"] == 0.4
     nothing: Any = SimpleNamespace(ledger=lambda name: None, predicted=lambda name: None)
     assert _ledger(nothing, "speculative") == {}
+
+
+def test_a_record_knows_the_ledger_that_its_columns_came_from() -> None:
+    found = Ledger(0.032, 0.010, 0.008, 0.0003, 0.0005, 0.0404, 5.0, 1.2, 0.3, 0.4)
+    comparison: Any = SimpleNamespace(ledger=lambda name: found, predicted=lambda name: None)
+    columns = {**_ledger(comparison, "speculative"), "rounds": 10, "drafted": 40, "tokens_per_round": 1.2, "alpha": 0.3}
+    again = record(**columns).ledger
+    assert again is not None and asdict(again) == pytest.approx(asdict(found))
+    assert record(**{**columns, "drafted": 0}).ledger.rows == 1.0  # type: ignore[union-attr]
+    assert record(**{**columns, "token_rest_ms": None}).ledger is None

@@ -8,8 +8,10 @@ import torch
 from sampling.proposal import Proposal
 from sampling.verify.block import BlockVerifier
 from sampling.verify.match import GreedyVerifier, TargetMatchVerifier
+from sampling.verify.proposals import ProposalBatch
 from sampling.verify.rejection import RejectionVerifier, residual
 from sampling.verify.traversal import TraversalVerifier
+from sampling.verify.verdict import distribution_of
 from sampling.verify.verifier import Verifier
 from tests.refusals import refused
 from tests.verdicts import many_verdicts
@@ -47,6 +49,20 @@ def test_a_chain_under_greedy(
     assert (verdict.path, verdict.token) == (path, token)
     assert verdict.q == (1.0, 1.0, 1.0)
     assert verdict.p == tuple(float(want == got) for want, got in zip(target, (5, 7, 9), strict=False))
+
+
+def test_a_draft_without_a_distribution_is_a_point_mass() -> None:
+    p = one_hot(1, 2, 3, 4)
+    drawn = one_hot(5, 7, 9) * 0.5 + 0.05
+    for row, token in enumerate(CHAIN.tolist()):
+        assert distribution_of(Proposal(CHAIN), torch.tensor(row), p).equal(one_hot(token)[0])
+        assert distribution_of(Proposal(CHAIN, None, drawn), torch.tensor(row), p).equal(drawn[row])
+
+
+def test_without_drafts_there_is_nothing_of_drafts() -> None:
+    p, device = torch.rand(2, 10), torch.device("cpu")
+    proposals = ProposalBatch([Proposal.empty(device)] * 2, device)
+    assert proposals.of_drafts(p).shape == (0,) and proposals.total == 0
 
 
 @pytest.mark.parametrize("verifier", EVERY, ids=lambda v: type(v).__name__)
