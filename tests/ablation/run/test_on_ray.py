@@ -30,6 +30,9 @@ pytest.importorskip("ray", reason="Ray is an extra: uv sync --extra ray")
 import ray  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
+# A cluster starts dozens of processes, each of which imports torch: minutes where the machine is busy.
+pytestmark = pytest.mark.timeout(1200)
+
 TIMED = ("host", "started", "cpu_mhz", "other_cores", "peak_memory_mb", "speedup", "c", "throughput_tps")
 TIMED_ENDS = ("_s", "_ms", "_tps", "roofline_share", "tokens_per_s", "break_even_tokens", "break_even_alpha")
 

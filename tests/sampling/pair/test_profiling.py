@@ -223,13 +223,13 @@ def test_a_rule_hears_the_price_of_what_drafts(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_embedded_pair_end_to_end() -> None:
-    """Bounds wide enough for a busy machine: what costs what in which order, and what drafts how well."""
+    """Bounds wide enough for a busy machine, on which a further draft may seem to cost nothing: which costs more."""
     pair = load_pair(LoadOptions(device="cpu", dtype="float32"))
     profile = measure(pair, budget_s=20.0)
     assert set(profile.drafters) == {"model", *pair.heads, *COPIERS, "recycling", "logitspec"}
     times = dict(profile.forward[128])
     assert times[max(times)] > times[1] > 0
     price = profile.cost_model("mtp", 128)
-    assert price is not None and 0 < price.c < 1
+    assert price is not None and 0 <= price.c < 1
     assert profile.drafters["suffix"].first_s < times[1] / 2
     assert with_stored(replace(pair, profile=None)).profile == profile
