@@ -154,9 +154,8 @@ def make_head(
     begun = shape.begun(pair)
     if begun is None:
         shape.config(pair)
-    check_out(folder, pair)
-    if not overwrite and (shape.further is None or shape.further.resolve() != folder.resolve()):
-        _check_unfinished(folder)
+    onward = shape.further is not None and shape.further.resolve() == folder.resolve()
+    check_out(folder, pair, replaces=overwrite or onward)
     rows, held_out = split(data.rows(pair, schedule.seed, announce), HELD_OUT)
     rows = learned_from(rows, data.answers)
     task = shape.task(begun, pair, rows, schedule.seed)
@@ -170,8 +169,11 @@ def make_head(
     return Trained(config, trainer.history, trained, len(rows), tokens, _words(held_out), trainer.products)
 
 
-def check_out(folder: Path, pair: Pair) -> None:
-    """Create the folder. Raises `UserError` where it cannot be written or holds a model for another target."""
+def check_out(folder: Path, pair: Pair, replaces: bool) -> None:
+    """Create the folder. Raises `UserError` where it cannot be written or holds a model for another target.
+
+    replaces: a finished drafter for this target goes; else that is an error, too. With a checkpoint it is not finished.
+    """
     if (folder / CONFIG).is_file():
         config = read_json(folder / CONFIG)
         if config.get("base_digest") != pair.digest:
@@ -182,6 +184,11 @@ def check_out(folder: Path, pair: Pair) -> None:
             )
             mine = f"{pair.target_info.name} (weights {pair.digest[:16]})"
             raise UserError(f"{folder} holds {what}, and the target is {mine}; give another folder with --out DIR")
+        if not replaces and not (folder / CHECKPOINT).is_file():
+            raise UserError(
+                f"{folder} holds a finished drafter for this target; give another folder with --out DIR, train it "
+                f"further with --further {folder}, or replace it with --overwrite"
+            )
     scratch = folder / f".writable.{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -190,15 +197,6 @@ def check_out(folder: Path, pair: Pair) -> None:
     except OSError as error:
         why = error.strerror or error
         raise UserError(f"--out {folder}: {why}; expected a folder that can be created and written") from error
-
-
-def _check_unfinished(folder: Path) -> None:
-    """Raises `UserError` where a finished drafter would be replaced; with a checkpoint it is not finished."""
-    if (folder / CONFIG).is_file() and not (folder / CHECKPOINT).is_file():
-        raise UserError(
-            f"{folder} holds a finished drafter for this target; give another folder with --out DIR, train it further "
-            f"with --further {folder}, or replace it with --overwrite"
-        )
 
 
 def _course(history: History) -> str:
