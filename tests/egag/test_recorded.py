@@ -13,7 +13,7 @@ from egag.drafter_chooser import DrafterChooser
 from egag.length_rule import LengthRule
 from sampling.methods.rules import CONTROLLERS
 from tests.recorded import check_recorded
-from tests.rules import Told
+from tests.rules import Told, drafts
 from utils.events import Round
 from utils.parameter import Parameter
 
@@ -36,14 +36,14 @@ class Text:
         entropy = (1 - chance) * math.log(SIZE) * self.rng.uniform(0.5, 1.0)
         return Told(entropy, chance, chance * self.rng.choice((1.0, 1.0, 0.5)), SIZE)
 
-    def judged(self, number: int, told: list[Told], gamma: int, parents: tuple[int, ...] | None = None) -> Round:
+    def judged(self, number: int, told: list[Told], gamma: int) -> Round:
         """The verdict: each draft is accepted as often as its chance says. The seconds are those of `PRICE`, nearly."""
         accepted = 0
         while accepted < len(told) and self.rng.random() < told[accepted].top:
             accepted += 1
         chances, seconds = tuple(one.drawn for one in told), PRICE.verify_s(len(told)) * self.rng.uniform(0.95, 1.2)
         return Round(
-            number, 9, gamma, tuple(range(len(told))), parents, chances, chances, tuple(range(accepted)), 1,
+            number, 9, gamma, tuple(range(len(told))), None, chances, chances, tuple(range(accepted)), 1,
             told[0].entropy if told else None, SIZE, PRICE.draft_s(len(told)), seconds, PRICE.rest_s,
         )  # fmt: skip
 
@@ -52,11 +52,7 @@ def drawn(rule: LengthRule, text: Text) -> Iterator[int]:
     """How many drafts are drawn in each round."""
     for number in range(ROUNDS):
         told = text.drafts(number)
-        count = 0
-        while count < LONGEST and rule.before(count, told[count]):
-            count += 1
-            if not rule.after(count, told[count - 1], 0):
-                break
+        count = drafts(rule, told)
         rule.update(text.judged(number, told[:count], rule.gamma))
         yield count
 
@@ -64,12 +60,7 @@ def drawn(rule: LengthRule, text: Text) -> Iterator[int]:
 def copied(rule: LengthRule, text: Text) -> Iterator[int]:
     """How many of a copy's drafts are kept in each round, which a drafter without distributions proposes."""
     for number in range(ROUNDS):
-        told = text.drafts(number)
-        count = 0
-        while count < LONGEST and rule.before(count, None):
-            count += 1
-            if not rule.after(count, None, None):
-                break
+        told, count = text.drafts(number), drafts(rule, [None] * LONGEST)
         chances = [math.prod(one.top for one in told[: place + 1]) for place in range(count)]
         kept = rule.truncation.truncate(chances, 1 + number % 7)
         rule.update(text.judged(number, told[:kept], rule.gamma))
@@ -92,8 +83,7 @@ def grown(rule: LengthRule, text: Text) -> Iterator[int]:
         order = sorted(range(len(chances)), key=lambda node: -chances[node])
         places = {node: place for place, node in enumerate(order)} | {-1: -1}
         kept = rule.truncation.truncate([chances[node] for node in order], 0, [places[parents[n]] for n in order])
-        judged = text.judged(number, told[: min(kept, level)], rule.gamma)
-        rule.update(judged)
+        rule.update(text.judged(number, told[: min(kept, level)], rule.gamma))
         yield kept
 
 
@@ -153,11 +143,8 @@ def test_the_choice_between_drafters_is_what_it_was() -> None:
             expected = {name: chooser.rule_for(name).expected() for name in names}
             name = chooser.choose({**expected, "none": chooser.without_drafts()})
             told = text.drafts(number + 30 * names.index(name) if name in names else number)
-            rule, count = chooser.rule_for(name) if name in names else None, 0
-            while rule and count < LONGEST and rule.before(count, told[count]):
-                count += 1
-                if not rule.after(count, told[count - 1], 0):
-                    break
+            rule = chooser.rule_for(name) if name in names else None
+            count = drafts(rule, told) if rule else 0
             round = text.judged(number, told[:count], rule.gamma if rule else 0)
             chooser.update(replace(round, source=name))
             found.append(f"{name[0]}{count}")

@@ -268,6 +268,5 @@ def test_a_class_has_the_defaults_of_its_line(part: Part) -> None:
     arguments = signature(part.load()).parameters.values()
     defaults = {one.name: one.default for one in arguments if one.default is not one.empty}
     declared = {parameter.name: parameter.default for parameter in part.parameters}
-    assert {name: defaults[name] for name in defaults.keys() & declared} == {
-        name: declared[name] for name in defaults.keys() & declared
-    }
+    both = defaults.keys() & declared
+    assert {name: defaults[name] for name in both} == {name: declared[name] for name in both}
