@@ -177,6 +177,8 @@ def _plant(drawn: Sequence[Mutant], jobs: int, turns: Mapping[str, float]) -> No
 
     turns: seconds of tests that a change meets, by what is shown meanwhile.
     """
+    if not drawn:
+        raise typer.BadParameter("there is nothing to plant: no change survived, or each is listed as no fault")
     if not SEEN.is_file():
         raise typer.BadParameter(f"{SEEN.relative_to(ROOT)} is missing; expected a run of `scripts/mutate.py follow`")
     seen = json.loads(SEEN.read_text())
