@@ -39,7 +39,8 @@ TIMED_ENDS = ("_s", "_ms", "_tps", "roofline_share", "tokens_per_s", "break_even
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    settings = {"num_cpus": 1, "include_dashboard": False, "_system_config": {"worker_niceness": 0}}
+    cluster = Cluster(initialize_head=True, head_node_args=settings)
     cluster.add_node(num_cpus=1)
     yield cluster.address
     ray.shutdown()
