@@ -9,7 +9,8 @@ import transformers
 from sampling.forward.causal_model import CausalModel
 from sampling.heads.head_files import load_head
 from sampling.loading.gguf.convert import quiet
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 from utils.errors import UserError
 
 

@@ -15,7 +15,7 @@ from engines.spec import DRAFTER, refuse_in_generate
 from sampling.engine import Description
 from sampling.loading.gguf.convert import quiet
 from sampling.pair.local_engine import LocalEngine
-from sampling.pair.pair import ModelInfo
+from sampling.pair.model_info import ModelInfo
 from utils.events import Acceptance, Event, WholeAnswer
 
 _WARM = 4

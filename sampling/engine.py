@@ -12,7 +12,7 @@ from sampling.forward.noise_floor import NoiseFloor
 from sampling.forward.referee import RefereeResult
 from sampling.forward.traffic import Traffic
 from sampling.methods.tables import METHODS
-from sampling.pair.pair import ModelInfo
+from sampling.pair.model_info import ModelInfo
 from sampling.pair.profile import LatencyProfile
 from utils.events import Event
 

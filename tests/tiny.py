@@ -23,7 +23,8 @@ from transformers import (
 
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|end|>")
 CHAT = (

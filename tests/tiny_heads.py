@@ -15,7 +15,8 @@ from sampling.forward.runner import ModelRunner, catch_up, prefill
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import fingerprint, save_head
 from sampling.methods.tables import MODELS
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 from tests.tiny_models import VOCAB, ids
 
 KINDS = tuple(MODELS)

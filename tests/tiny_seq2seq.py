@@ -16,7 +16,8 @@ from transformers import (
 
 from sampling.forward.models.encoder_decoder import AnswerOpening, EncoderDecoderModel
 from sampling.forward.runner import ModelRunner
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 from tests.tiny import tiny_tokenizer
 
 WINDOW = 40

@@ -7,7 +7,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from sampling.forward.runner import ModelRunner
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 from sampling.vocabularies.crossing import Crossing
 from sampling.vocabularies.tokens import Vocabulary
 from tests.conformance.toy import WINDOW, ToyModel

@@ -13,7 +13,8 @@ from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner
 from sampling.loading.checkpoint import Placement
 from sampling.loading.random_weights import RandomWeights
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CHAT = (

@@ -24,7 +24,7 @@ from utils.text import quoted
 
 if TYPE_CHECKING:
     from sampling.engine import Engine
-    from sampling.pair.pair import ModelInfo
+    from sampling.pair.model_info import ModelInfo
 
 _SHOWN = 60
 

@@ -157,6 +157,9 @@ class Record:
         "checkpoint that was quantised before (`gptq`)",
     )
     compiled: bool | None = column("", "whether what lies between the target's products was compiled")
+    batch_invariant: bool | None = column(
+        "", "whether a row of the target has the same bits whatever is fed with it; no difference is a `tie` then"
+    )
     graphs: bool | None = column("", "whether the target's forwards had fixed shapes; on CUDA they are captured graphs")
     bytes_per_token: float | None = column(
         "B",

@@ -21,7 +21,7 @@ from engines.tables import DIALECTS
 from sampling.engine import Description, Engine, Text
 from sampling.methods.settings import Settings
 from sampling.methods.tables import AR
-from sampling.pair.pair import ModelInfo
+from sampling.pair.model_info import ModelInfo
 from utils.errors import UserError, one_of, wrong_value
 from utils.events import Acceptance, Event, FailedText, FinishReason, WholeAnswer
 

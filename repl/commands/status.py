@@ -48,7 +48,8 @@ def _models(session: Session) -> Iterator[tuple[str, str, str]]:
         kernel = "" if info is None or info.kernel is None else f", {info.kernel} kernel"
         rounded = "" if info is None or info.stored == "full" else f", weights in {info.stored}"
         made = "" if info is None else f"{', compiled' * info.compiled}{', fixed shapes' * info.graphs}"
-        value = "none" if info is None else f"{info.name}, {info.device}, {info.dtype}{kernel}{rounded}{made}"
+        alike = "" if info is None else ", batch-invariant" * info.batch_invariant
+        value = "none" if info is None else f"{info.name}, {info.device}, {info.dtype}{kernel}{rounded}{made}{alike}"
         yield role, value, info.detail if info else ""
     for note in pair.notes:
         yield "note", note, ""

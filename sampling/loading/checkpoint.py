@@ -23,7 +23,7 @@ from sampling.loading.quantized import refuse_quantized, stored_as
 from sampling.loading.refusals.checks import has_encoder, refuse_config
 from sampling.loading.refusals.explained import explained, folder_of, reading, within_memory
 from sampling.loading.stop import neutral, refuse_broken_settings, stop_ids
-from sampling.pair.pair import ModelInfo
+from sampling.pair.model_info import ModelInfo
 from utils.errors import UserError
 
 if TYPE_CHECKING:

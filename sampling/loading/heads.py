@@ -8,7 +8,8 @@ from sampling.heads.head_files import CONFIG, fingerprint, load_head, read_json
 from sampling.heads.inference import small_model
 from sampling.heads.published.formats import check_fit, kind_of
 from sampling.loading.checkpoint import LoadedModel
-from sampling.pair.pair import MODEL, ModelInfo
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import MODEL
 from utils.errors import UserError
 from utils.provenance import ROOT
 

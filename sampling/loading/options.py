@@ -13,6 +13,7 @@ EVERYWHERE = ("full", "int8", "int4")  # formats that CPUs have, too
 WEIGHTS = (*EVERYWHERE, "fp8")
 COMPILE = ("auto", "on", "off")
 GRAPHS = ("auto", "on", "off")
+BATCH_INVARIANT = ("auto", "on", "off")
 SELF = "self:"  # a drafter that is the target in another of these
 RANDOM = "random:"  # a model of a shape, with random weights
 
@@ -34,6 +35,9 @@ class LoadOptions:
     CPU and a C++ compiler is found.
     graphs: forwards of fixed shapes and addresses, captured as CUDA graphs; auto: on CUDA. On a CPU `on` calls the same
     forwards as they are, which is slower and shows that they give the same answers.
+    batch_invariant: whether a row of the target has the same bits whatever is fed with it, so that greedy output is
+    plain decoding's in every number format; auto: on CPUs, where the products of this machine allow it and it costs at
+    most 10 %.
     target_weights: the format of the target's weights; the rounded model is the target, of plain decoding too. The
     command `run` and plans take several, with commas between.
     """
@@ -47,6 +51,9 @@ class LoadOptions:
     target_weights: str = option("full", f"Weights: {', '.join(WEIGHTS)}; default: full.", allowed=WEIGHTS)
     compile: str = option("auto", f"Compiled steps: {', '.join(COMPILE)}; default: auto.", allowed=COMPILE)
     graphs: str = option("auto", f"CUDA graphs: {', '.join(GRAPHS)}; default: auto.", allowed=GRAPHS)
+    batch_invariant: str = option(
+        "auto", f"Rows alike: {', '.join(BATCH_INVARIANT)}; default: auto.", allowed=BATCH_INVARIANT
+    )
     trust_remote_code: bool = option(False, "Run code from a model's repository.")
     drafter_tp: bool = option(False, "Under torchrun: cut the drafter, too.")
     heads: str | None = option(None, "Trained heads, besides those in models/.", "DIR,...")

@@ -15,13 +15,14 @@ from sampling.forward.runner import ModelRunner, WholeRunner
 from sampling.loading.checkpoint import LoadedModel, Placement, load_model
 from sampling.loading.devices import choose_device, choose_dtype
 from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
-from sampling.loading.options import COMPILE, GRAPHS, KERNELS, RANDOM, SELF, WEIGHTS, LoadOptions
+from sampling.loading.options import BATCH_INVARIANT, COMPILE, GRAPHS, KERNELS, RANDOM, SELF, WEIGHTS, LoadOptions
 from sampling.loading.origin import resolve
 from sampling.loading.random_weights import load_random
 from sampling.loading.refusals.checks import common_vocabulary, compare_tokenizers, refuse_two_kinds, same_tokenizer
 from sampling.loading.sharded import together
 from sampling.loading.stages import Progress, silent
-from sampling.pair.pair import MODEL, ModelInfo, Pair, compiled
+from sampling.pair.model_info import ModelInfo, batch_invariant, compiled
+from sampling.pair.pair import MODEL, Pair
 from sampling.pair.profile_store import with_stored
 from sampling.vocabularies.crossing import AUTO, TOLD, Crossing
 from sampling.vocabularies.tokens import Vocabulary
@@ -63,12 +64,14 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
     _refuse_weights(options.target_weights, device)
     _refuse_self(options.drafter, device)
     graphs = options.graphs if here is None else "off"
-    for name, value, known in (("compile", options.compile, COMPILE), ("graphs", options.graphs, GRAPHS)):
-        if value not in known:
+    switches = {"compile": COMPILE, "graphs": GRAPHS, "batch_invariant": BATCH_INVARIANT}
+    for name, known in switches.items():
+        if (value := getattr(options, name)) not in known:
             raise UnknownName(name, value, known)
     place = Placement(device, _products(dtype, options, device), options.target_weights, size)
     drafter_place = Placement(drafter_device, drafter_dtype, processes=size if options.drafter_tp else 1)
     target = _compiled(_load(options.target, place, options, progress), options, progress)
+    target = _batch_invariant(target, options, progress)
     if target.encoder and options.heads:
         raise UserError(
             f"--heads {options.heads} given, and {target.info.name} is an encoder-decoder model; "
@@ -78,13 +81,14 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
     model_head = heads.pop(MODEL, None)
     if options.drafter is None:
         pair = _alone(target) if model_head is None else _with_own_drafter(target, model_head)
-        return _on_graphs(replace(pair, heads=heads, compile=options.compile), graphs)
+        pair = replace(pair, heads=heads, compile=options.compile, batch_invariant=options.batch_invariant)
+        return _on_graphs(pair, graphs)
     drafter = _drafter(options.drafter, drafter_place, target, place, options, progress)
     progress("Checking the pair")
     itself = drafter.info.place == target.info.place != ""
     drafter_heads = heads if itself else heads_for(drafter.info.name, None)
-    pair = replace(_paired(target, drafter), heads=heads, drafter_heads=drafter_heads, compile=options.compile)
-    return _on_graphs(pair, graphs)
+    pair = replace(_paired(target, drafter), heads=heads, drafter_heads=drafter_heads)
+    return _on_graphs(replace(pair, compile=options.compile, batch_invariant=options.batch_invariant), graphs)
 
 
 def _drafter(
@@ -116,6 +120,15 @@ def _compiled(loaded: LoadedModel, options: LoadOptions, progress: Progress) -> 
     return replace(loaded, model=model, info=info, notes=(*loaded.notes, *([note] if note else [])))
 
 
+def _batch_invariant(loaded: LoadedModel, options: LoadOptions, progress: Progress) -> LoadedModel:
+    """The same model with rows that do not depend on each other, where that is wanted. Raises `UserError`."""
+    progress(f"Comparing rows of {loaded.info.name}")
+    fixed = options.graphs == "on" and loaded.info.stored == FULL and options.batch_invariant == "auto"
+    wanted = "off" if fixed else options.batch_invariant
+    model, info, note = batch_invariant(loaded.model, loaded.info, wanted, loaded.tokenizer)
+    return replace(loaded, model=model, info=info, notes=(*loaded.notes, *([note] if note else [])))
+
+
 def _on_graphs(pair: Pair, wanted: str) -> Pair:
     """The pair with runners of fixed shapes, where `LoadOptions.graphs` wants them. Raises `UserError`."""
     target, info, note = _fixed(pair.target, pair.target_info, wanted)
@@ -142,7 +155,7 @@ def _fixed(runner: WholeRunner, info: ModelInfo, wanted: str) -> tuple[WholeRunn
 
 def _why_not_fixed(model: CausalModel) -> str | None:
     if isinstance(model, LeanModel):
-        return "its weights are rounded on a CPU, where shapes follow the text" if model.batch_invariant else None
+        return "it is batch-invariant, and its shapes follow the text" if model.batch_invariant else None
     from sampling.forward.kernels.numerics_check import probe_tokens
     from sampling.forward.models.adapter import TransformersModel  # with transformers' model code, which costs seconds
     from sampling.loading.probe import why_not_fixed

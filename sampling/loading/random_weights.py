@@ -18,7 +18,7 @@ from sampling.loading.gguf.cache import converted
 from sampling.loading.options import RANDOM
 from sampling.loading.origin import embedded_gguf
 from sampling.loading.stages import Progress
-from sampling.pair.pair import ModelInfo
+from sampling.pair.model_info import ModelInfo
 from utils.errors import UserError, one_of
 from utils.files import checked_path
 from utils.text import first_line

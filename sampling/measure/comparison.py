@@ -115,7 +115,8 @@ class Comparison:
             return None
         if name not in self._judged:
             ids = reference.metrics.output_ids, run.metrics.output_ids
-            self._judged[name] = judge(partial(self.engine.reference, run.prompt), *ids)
+            ask, target = partial(self.engine.reference, run.prompt), self.engine.describe().target
+            self._judged[name] = judge(ask, *ids, target.batch_invariant)
         return self._judged[name]
 
     def referee(self, name: str) -> RefereeResult | None:

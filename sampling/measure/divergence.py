@@ -31,12 +31,18 @@ def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
     return None if len(a) == len(b) else min(len(a), len(b))
 
 
-def judge(ask: Callable[[Sequence[int]], NoiseFloor], reference: Sequence[int], output: Sequence[int]) -> Divergence:
+def judge(
+    ask: Callable[[Sequence[int]], NoiseFloor],
+    reference: Sequence[int],
+    output: Sequence[int],
+    batch_invariant: bool = False,
+) -> Divergence:
     """Compare a greedy output with the reference's and, where they part, ask the target again.
 
     ask: the target's row behind what was said. The row at the parting is computed twice: a tie is
     when in one of them neither candidate is further below the best token than twice the larger of the
-    measured noise and the spacing of the dtype's numbers at that size. Anything else is a BUG.
+    measured noise and the spacing of the dtype's numbers at that size. Anything else is a BUG, and so is any difference
+    on a target that is batch-invariant.
     """
     index = first_difference(reference, output)
     if index is None:
@@ -48,4 +54,5 @@ def judge(ask: Callable[[Sequence[int]], NoiseFloor], reference: Sequence[int], 
     spacing = row.eps * float(row.block[pair].abs().max())
     margin = min(abs(float(logits[pair[0]] - logits[pair[1]])) for logits in (row.block, row.stepped))
     behind = min(float(logits.max() - logits[pair].min()) for logits in (row.block, row.stepped))
-    return Divergence("tie" if behind <= 2 * max(noise, spacing) else "BUG", index, margin, noise)
+    tie = not batch_invariant and behind <= 2 * max(noise, spacing)
+    return Divergence("tie" if tie else "BUG", index, margin, noise)

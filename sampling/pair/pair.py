@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedTokenizerBase
 
-from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.formats import FORMATS, FULL, refuse_format
 from sampling.forward.kernels.int8 import Int8Linear, in_int8
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
@@ -22,6 +21,7 @@ from sampling.methods.parameters import VOCABULARY, WEIGHTS
 from sampling.methods.part import OF_DRAFTER
 from sampling.pair import pair_messages as messages
 from sampling.pair.drafting_pair import ArithmeticT
+from sampling.pair.model_info import ModelInfo, batch_invariant, compiled
 from sampling.pair.profile import LatencyProfile
 from sampling.pair.prompt_ids import prompt_ids
 from sampling.vocabularies.crossing import AUTO, Crossing
@@ -34,54 +34,12 @@ if TYPE_CHECKING:
 MODEL = "model"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """What was loaded, for people and for records: `detail` says what the name does not.
-
-    place: the folder or hub id that the weights came from. trained: to draft for this target, here.
-    kernel: what computes its products; None where there was no choice. stored: the format of its weights. compiled:
-    whether what lies between the products is. graphs: whether its forwards have fixed shapes and addresses, and are
-    captured where it is on CUDA. processes: over how many the model is cut (tensor parallel).
-    """
-
-    name: str
-    device: str
-    dtype: str
-    detail: str = ""
-    place: str = ""
-    trained: bool = False
-    kernel: str | None = None
-    stored: str = "full"
-    compiled: bool = False
-    graphs: bool = False
-    processes: int = 1
-
-
-def compiled(
-    model: CausalModel, info: ModelInfo, wanted: str, tell: Callable[[float], None] = lambda done: None
-) -> tuple[CausalModel, ModelInfo, str | None]:
-    """The model with compiled steps, where `LoadOptions.compile` wants them, and a note where it cannot have them.
-
-    tell: see `forward.compiled`. Raises `UserError` where they are asked for and cannot be had.
-    """
-    if wanted == "off" or (wanted == "auto" and (info.stored == FULL or model.device.type != "cpu")):
-        return model, info, None
-    try:
-        if not isinstance(model, LeanModel):
-            raise UserError(f"{info.name} runs on transformers' own layers (docs/models.md); expected compile off")
-        return model.compiled(tell), replace(info, compiled=True), None
-    except UserError as error:
-        if wanted == "on":
-            raise UserError(f"compile on given, and {error}") from error
-        return model, info, f"{info.name} is not compiled: {error}."
-
-
 @dataclass(frozen=True)
 class Pair:
     """A target and what drafts for it: a model, trained heads by kind, or nothing.
 
     `notes` say what was adjusted while loading, in whole sentences. cached: False where every forward starts anew.
-    compile: see `LoadOptions`, for formats that are made later.
+    compile, batch_invariant: see `LoadOptions`, for formats that are made later.
     encoder: both are encoder-decoder models. drafter_heads: heads that continue the states of the drafter model.
     drafts_for: the name of the target of which this pair's own is the drafter; empty where it is none.
     profile: what its forwards and drafts cost here, where that was measured. share: makes of a runner one for many
@@ -100,6 +58,7 @@ class Pair:
     cached: bool = True
     encoder: bool = False
     compile: str = "auto"
+    batch_invariant: str = "auto"
     drafter_heads: Mapping[str, Path] = field(default_factory=dict)
     drafts_for: str = ""
     profile: LatencyProfile | None = None
@@ -262,9 +221,10 @@ class Pair:
         refuse_indivisible(name, info.name, LayerSizes.of_model(model), asked)
         if info.graphs and FORMATS[name].batch_invariant_on(self.target.device):
             raise UserError(f"{asked} and graphs on given; on a CPU expected one of them")
-        info = replace(info, kernel=None, stored=name, compiled=False)
-        made, info, note = compiled(model.with_format(FORMATS[name]), info, self.compile)
-        notes = (*self.notes, *([note] if note else []))
+        info = replace(info, kernel=None, stored=name, compiled=False, batch_invariant=False)
+        made, info, steps = compiled(model.with_format(FORMATS[name]), info, self.compile)
+        made, info, rows = batch_invariant(made, info, self.batch_invariant, self.tokenizer)
+        notes = (*self.notes, *(note for note in (steps, rows) if note))
         return replace(self, target=self.target.on(made), target_info=info, notes=notes, profile=None)
 
     def recomputing(self) -> "Pair":

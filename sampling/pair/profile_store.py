@@ -16,7 +16,8 @@ import torch
 
 from sampling.forward.kernels.autotune_cache import machine_name
 from sampling.heads.head_files import fingerprint
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 from sampling.pair.profile import LatencyProfile
 from utils.errors import UserError
 from utils.files import cache_folder, write_atomically
@@ -82,7 +83,7 @@ def _about(pair: Pair) -> dict[str, Any]:
 
 
 def _facts(info: ModelInfo) -> dict[str, Any]:
-    names = ("device", "dtype", "kernel", "stored", "compiled", "graphs")
+    names = ("device", "dtype", "kernel", "stored", "compiled", "graphs", "batch_invariant")
     over = {"processes": info.processes} if info.processes > 1 else {}
     config = config_digest(info.place) if info.place else None
     return {**{name: getattr(info, name) for name in names}, "config": config, **over}

@@ -12,7 +12,7 @@ from ablation.plan.prompts.file import Prompt
 from sampling.engine import Description, Engine, Text
 from sampling.forward.noise_floor import NoiseFloor
 from sampling.methods.settings import Settings
-from sampling.pair.pair import ModelInfo
+from sampling.pair.model_info import ModelInfo
 from sampling.pair.profile import LatencyProfile
 from utils.events import Event, Finished, Prefilled, Round
 from utils.parameter import ChosenPart

@@ -24,7 +24,8 @@ from sampling.forward.runner import ModelRunner, Runner
 from sampling.forward.sharing import SharedModel, SharedRunner
 from sampling.loop import decode
 from sampling.methods.verifiers import VERIFIERS
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 from sampling.pair.share import shared_runner
 from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import suite

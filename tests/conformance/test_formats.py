@@ -15,7 +15,8 @@ from sampling.forward.kernels.formats import FORMATS, Format
 from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.methods.rules import CHOOSERS
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 from sampling.proof.faults import batch_wide
 from sampling.proposal import Proposal
 from tests.conformance import suite

@@ -19,7 +19,8 @@ from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner
 from sampling.loop import decode
 from sampling.methods.settings import Settings
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
 from sampling.pair.share import shared_runner
 from sampling.proposal import Proposal

@@ -11,7 +11,8 @@ import pytest
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, WholeRunner
 from sampling.methods.verifiers import VERIFIERS
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 from sampling.verify import graphed
 from tests.conformance import suite
 from tests.conformance.matrix import case, ways

@@ -14,7 +14,8 @@ from torch import Tensor
 from sampling.forward.caches.cache import RollbackCache
 from sampling.forward.causal_model import PromptReading
 from sampling.forward.runner import ModelRunner
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 from tests.heads import CachingPair, random_heads
 
 VOCAB = 6

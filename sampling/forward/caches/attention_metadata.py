@@ -1,13 +1,12 @@
-"""How the sequences of a forward attend: padded side by side, each by itself, or as causal spans."""
+"""How the sequences of a forward attend: padded side by side, or each by itself."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sampling.forward.caches.rows_alone import attend_alone
-from sampling.forward.kernels.attention import grouped_attention
-from sampling.forward.kernels.batch_invariant import AttentionPattern, CausalSpans
+from sampling.forward.caches.rows_alone import attend_on
+from sampling.forward.kernels.batch_invariant import AttentionPattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +26,15 @@ class PaddedAttention:
 
     part: their places, one behind the other; those that are fed nothing see one row, which nobody reads. rows: most
     that one of them has. at: `[N]`, where each flat row lies among `part x rows`; None where they are laid out so
-    already. mask: additive, `[sequences, 1, group * rows, columns]`.
+    already. mask: additive, `[sequences, 1, group * rows, columns]`; not read where a pattern says what they see.
     """
 
     part: slice
     rows: int
     columns: int
     at: Tensor | None
-    mask: Tensor
+    mask: Tensor | None
+    sees: AttentionPattern | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +48,22 @@ class AttentionMetadata:
         """Flat rows `[N, heads, D]` on the buffers of all sequences, `[B, kv_heads, capacity, D]`."""
         if isinstance(self.attending, PaddedAttention):
             return _side_by_side(self.attending, query, keys, values)
-        if isinstance(self.attending, CausalSpans):
-            return self.attending.attend(query, keys, values)
         parts = [_apart(part, query[part.rows], keys, values) for part in self.attending]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-Attending = PaddedAttention | CausalSpans | tuple[PerSequenceAttention, ...]
+Attending = PaddedAttention | tuple[PerSequenceAttention, ...]
 
 
 def _side_by_side(side: PaddedAttention, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     if side.at is not None:
         rows = (side.part.stop - side.part.start) * side.rows
         query = query.new_zeros(rows, *query.shape[1:]).index_copy_(0, side.at, query)
-    keys, values = (stored[side.part, :, : side.columns] for stored in (keys, values))
-    out = grouped_attention(query, keys, values, side.mask)
+    keys, values = keys[side.part], values[side.part]
+    out = attend_on(query, keys, values, side.columns, side.mask, side.sees)
     return out if side.at is None else out.index_select(0, side.at)
 
 
 def _apart(layout: PerSequenceAttention, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     place = slice(layout.index, layout.index + 1)
-    return attend_alone(query, keys[place], values[place], layout.columns, layout.mask, layout.sees)
+    return attend_on(query, keys[place], values[place], layout.columns, layout.mask, layout.sees)

@@ -22,7 +22,7 @@ from sampling.forward.caches.attention_metadata import (
 )
 from sampling.forward.caches.rows_alone import AloneLayout, Buffers, FixedLayout, SingleLayout
 from sampling.forward.kernels.attention import folded_mask
-from sampling.forward.kernels.batch_invariant import UNIT, AttentionPattern, CausalSpan, CausalSpans, attention_pattern
+from sampling.forward.kernels.batch_invariant import AttentionPattern, CausalRows, attention_pattern, columns_for
 from sampling.forward.models.steps import BlockShape
 from utils.device.sent import sent
 
@@ -177,9 +177,8 @@ class RowsCache:
         part = slice(min(indices), max(indices) + 1)
         rows = max(feed.count for feed in feeds) * (part.stop - part.start)
         few = rows > 2 * sum(feed.count for feed in feeds)
-        if self._batch_invariant and all(feed.seen is None for feed in feeds):
-            return CausalSpans([(feed.slot.index, self._chain(feed)) for feed in feeds], self.device)
-        if self._batch_invariant or (few and not self._padded):
+        trees = self._batch_invariant and any(feed.seen is not None for feed in feeds)
+        if trees or (few and not self._padded):
             return tuple(self._apart(feeds))
         return self._side(feeds, part)
 
@@ -199,9 +198,9 @@ class RowsCache:
         seen = cache.seen(feed.slot.length, feed.count, None, self.device) if feed.seen is None else feed.seen
         return folded_mask(cache.additive(seen, self.keys.dtype), self._group), None
 
-    def _chain(self, feed: QueryRows) -> CausalSpan:
+    def _chain(self, feed: QueryRows) -> CausalRows:
         first = feed.slot.length + 1
-        return CausalSpan(range(first, first + feed.count), self.keys.dtype, self.device)
+        return CausalRows(torch.arange(first, first + feed.count, device=self.device).unsqueeze(0), self.keys.dtype)
 
     def _side(self, feeds: Sequence[QueryRows], part: slice) -> PaddedAttention:
         sequences, most = part.stop - part.start, max(feed.count for feed in feeds)
@@ -211,17 +210,22 @@ class RowsCache:
         for place, fed_rows in zip(fed, feeds, strict=True):
             starts[place] = fed_rows.slot.length
         last = sent(starts, self.device).unsqueeze(1) + torch.arange(most, device=self.device)
+        at = [place * most + row for place, feed in zip(fed, feeds, strict=True) for row in range(feed.count)]
+        flat = None if even else sent(at, self.device)
+        if self._batch_invariant:
+            sees = CausalRows((last + 1).clamp_(max=columns), self.keys.dtype)
+            return PaddedAttention(part, most, columns, flat, None, sees)
         seen = torch.arange(columns, device=self.device) <= last.unsqueeze(2)
         for place, fed_rows in zip(fed, feeds, strict=True):
             if fed_rows.seen is not None:
                 seen[place, : fed_rows.count] = F.pad(fed_rows.seen, (0, columns - fed_rows.seen.shape[1]))
-        mask = self.folded(cache.additive(seen, self.keys.dtype))
-        at = [place * most + row for place, feed in zip(fed, feeds, strict=True) for row in range(feed.count)]
-        return PaddedAttention(part, most, columns, None if even else sent(at, self.device), mask)
+        return PaddedAttention(part, most, columns, flat, self.folded(cache.additive(seen, self.keys.dtype)))
 
     def make_room(self, rows: int) -> None:
         """Room for all that have a place, and for so many rows each; what grows one by one is not copied each time."""
         layers, there, kv_heads, capacity, dim = self.keys.shape
+        if self._batch_invariant:
+            rows = columns_for(rows, self.keys.dtype, dim)
         if self._taken <= there and rows <= capacity:
             return
         sequences = there if self._taken <= there else max(self._taken, there * 3 // 2)
@@ -238,9 +242,6 @@ class RowsCache:
         """Copy `rows` `[m]` of a sequence to its row `to` and those behind it, in all layers."""
         for buffer in (self.keys, self.values):
             buffer[:, index, :, to : to + len(rows)] = buffer[:, index].index_select(2, rows)
-
-
-assert _ROOM % UNIT == 0, "a batch-invariant sequence attends over whole units"
 
 
 class RowsSlot(cache.SequenceCache):

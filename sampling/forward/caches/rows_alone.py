@@ -48,7 +48,7 @@ class FixedLayout(AloneLayout):
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """See `AloneLayout.attend`."""
         stored_keys, stored_values = self.write(layer, keys, values)
-        return attend_alone(query, stored_keys, stored_values, self.columns, self.mask, None)
+        return attend_on(query, stored_keys, stored_values, self.columns, self.mask, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,13 @@ class SingleLayout(AloneLayout):
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """See `AloneLayout.attend`."""
         stored_keys, stored_values = self.write(layer, keys, values)
-        return attend_alone(query, stored_keys, stored_values, self.stop, self.mask, self.sees)
+        return attend_on(query, stored_keys, stored_values, self.stop, self.mask, self.sees)
 
 
-def attend_alone(
+def attend_on(
     query: Tensor, keys: Tensor, values: Tensor, columns: int, mask: Tensor | None, sees: AttentionPattern | None
 ) -> Tensor:
-    """`[n, heads, D]` on the first columns of a sequence's buffers -> `[n, heads * D]`."""
+    """`[n, heads, D]` on the first columns of buffers -> `[n, heads * D]`; see `AttentionPattern.attend`."""
     if sees is not None:
         return sees.attend(query, keys, values)
     return grouped_attention(query, keys.narrow(2, 0, columns), values.narrow(2, 0, columns), mask)

@@ -44,15 +44,16 @@ def give(question: str, answer: bool | None) -> None:
         _given[question] = answer
 
 
-def choose(question: str, case: str, probe: Callable[[], TrialVerdict]) -> bool:
+def choose(question: str, case: str, probe: Callable[[], TrialVerdict], timed: bool = True) -> bool:
     """What was given, what this process or an earlier one found, else what the probe finds now.
 
-    case: what the answer depends on beside the machine, such as the dtype.
+    case: what the answer depends on beside the machine, such as the dtype. timed: whether other processes could change
+    the answer.
     """
     if question in _given:
         return _given[question]
     if (question, case) not in _made:
-        _made[question, case] = _stored(question, case) or _probed(question, case, probe)
+        _made[question, case] = _stored(question, case) or _probed(question, case, probe, timed)
     return _made[question, case].answer
 
 
@@ -78,7 +79,11 @@ def _stored(question: str, case: str) -> TunedChoice | None:
     return TunedChoice(answer, "as measured earlier") if isinstance(answer, bool) else None
 
 
-def _probed(question: str, case: str, probe: Callable[[], TrialVerdict]) -> TunedChoice:
+def _probed(question: str, case: str, probe: Callable[[], TrialVerdict], timed: bool) -> TunedChoice:
+    if not timed:
+        verdict = probe()
+        _write(question, case, verdict.answer)
+        return TunedChoice(verdict.answer, "as tried now")
     from utils.device.machine import BUSY_CORES, Machine, other_cores  # psutil, which a stored choice does not need
 
     with Machine() as machine:

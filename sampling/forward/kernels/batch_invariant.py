@@ -1,15 +1,14 @@
 """Attention in which a row comes out alike, bit for bit, however many rows are fed with it.
 
-Sums of floating-point numbers depend on their order, and products choose it by their shape and by where their numbers
-lie in memory. Here all products have the shape of one row's: a row sees its rows side by side, as many as the next
-multiple of `UNIT`, and not as many as another row needs; its query heads are filled up with zeros until the scratch of
-every thread begins at a multiple of `_LINE` numbers, or with those of rows that see as many.
+The sum of floating-point numbers depends on their order, and a product chooses the order by its shape. torch attends 32
+query rows to 512 columns at a time. Whatever is left over has a shape of its own. Some sizes of it give every row
+the bits that it has in a whole one, columns that a row does not see being zeros: which they are is tried, once for each
+number format, and what is left over is filled up to the next of them.
 """
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -17,178 +16,86 @@ from torch.nn import functional as F
 
 from utils.device.sent import sent
 
-UNIT = 16
-_PROBED = 528
-_LINE = 16  # 64 bytes of float32, to which torch aligns what it allocates
+COLUMNS = 512
+_ROWS = 32
+_UNIT = 16
 
 
-class _Tiles:
-    """Tokens one after the other that see as many columns, so many to a product: `[tiles, kv_heads, size, D]` queries.
+class AttentionPattern(Protocol):
+    """Which rows of the buffers n tokens see."""
 
-    The scratch that queries are laid out in serves all layers of a forward; what no token fills stays zero.
-    """
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """`[S * n, heads, D]` on buffers of S sequences, `[S, kv_heads, capacity, D]` -> `[S * n, heads * D]`.
 
-    def __init__(self, rows: slice, columns: int, mask: Tensor, heads: "_Heads", tokens: int) -> None:
-        count = rows.stop - rows.start
-        self._rows, self.columns = rows, columns
-        self._tokens = tokens = min(tokens, count)
-        tiles, (kv_heads, group, dim, size) = -(-count // tokens), heads
-        self._heads = heads
-        self.scratch = mask.new_zeros(tiles, kv_heads, size, dim)
-        by_token = self.scratch[:, :, : tokens * group].unflatten(2, (tokens, group)).transpose(1, 2)
-        whole = count // tokens
-        self._places = [(by_token[:whole], slice(rows.start, rows.start + whole * tokens))]
-        if whole < tiles:
-            left = count - whole * tokens
-            self._places.append((by_token[whole:, :left], slice(rows.stop - left, rows.stop)))
-        mine = F.pad(mask[rows, :columns], (0, 0, 0, tiles * tokens - count)).repeat_interleave(group, dim=0)
-        self.mask = F.pad(mine.view(tiles, 1, tokens * group, columns), (0, 0, 0, size - tokens * group))
-
-    def lay_out(self, query: Tensor) -> Tensor:
-        """Its tokens among `[n, kv_heads, group, D]` queries, where `attend` takes them."""
-        for place, rows in self._places:
-            place.copy_(query[rows].view(place.shape))
-        return self.scratch
-
-    def rows_from(self, first: int) -> Tensor:
-        """Where each query row of its tokens lies, `[tokens * heads]`, among rows of tiles; `first` are others'.
-
-        Query rows by token, key head and group; rows of tiles by tile, key head and place.
+        There is room for as many columns as `columns_for` says.
         """
-        kv_heads, group, _, size = self._heads
-        token = torch.arange(self._rows.stop - self._rows.start, device=self.mask.device)
-        tile, place = first + token // self._tokens, token % self._tokens
-        heads, inside = (torch.arange(some, device=self.mask.device) for some in (kv_heads, group))
-        begin = (tile.view(-1, 1, 1) * kv_heads + heads.view(-1, 1)) * size + place.view(-1, 1, 1) * group
-        rows: Tensor = (begin + inside).flatten()
-        return rows
+        ...
 
-    def collect(self, out: Tensor) -> Tensor:
-        """`[tiles, kv_heads, size, D]` -> `[tokens, kv_heads * group * D]`."""
-        kv_heads, group, dim, _ = self._heads
-        used: Tensor = out[:, :, : self._tokens * group]
-        if self._tokens == 1:
-            return used.reshape(-1, kv_heads * group * dim)
-        by_token: Tensor = used.unflatten(2, (self._tokens, group)).transpose(1, 2)
-        return by_token.reshape(-1, kv_heads * group * dim)[: self._rows.stop - self._rows.start]
+
+class _Sizes(NamedTuple):
+    """Numbers of query rows, up to 32, and of columns, up to 512, that give every row the same bits."""
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
 
 
 class _Heads(NamedTuple):
-    """Key heads, query heads of each, their width, and how many query rows a product has."""
+    """Query heads, key heads and their width."""
 
+    heads: int
     kv_heads: int
-    group: int
     dim: int
-    size: int
 
 
-class CausalSpan:
-    """Tokens of which each sees the first rows of a sequence, side by side; `counts` says how many.
+class _Folded:
+    """The query rows of n tokens of S sequences as products take them, `[S, kv_heads, rows, D]`, and what they see.
 
-    parts: tokens one after the other that see as many columns as each other, and how many.
+    The heads of a group lie below each other, n rows each; zeros fill up the rows.
     """
 
-    def __init__(self, counts: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
-        columns = [-(-count // UNIT) * UNIT for count in counts]
-        self.parts = _runs(columns)
-        unseen = torch.arange(max(columns)) >= torch.tensor(counts).unsqueeze(1)
-        low = torch.finfo(dtype).min
-        self._mask = torch.zeros(unseen.shape, dtype=dtype).masked_fill_(unseen, low).to(device)
-        self._tiles: dict[_Heads, list[_Tiles]] = {}
+    def __init__(self, mask: Tensor, heads: _Heads) -> None:
+        sequences, count, self.columns = mask.shape
+        group = heads.heads // heads.kv_heads
+        self._by_token = sequences, count, heads.kv_heads, group, heads.dim
+        self._by_head = sequences, heads.kv_heads, group, count, heads.dim
+        self._used = used = group * count
+        rows = _filled(used, _sizes(mask.dtype, heads.dim).rows)
+        self.mask = F.pad(mask.repeat(1, group, 1), (0, 0, 0, rows - used)).unsqueeze(1)
+        self._scratch = mask.new_zeros(sequences, heads.kv_heads, rows, heads.dim)
+        self._place = self._scratch[:, :, :used].view(self._by_head).permute(0, 3, 1, 2, 4)
+
+    def lay_out(self, query: Tensor) -> Tensor:
+        """`[S * n, heads, D]` as products take them, good until the next call."""
+        self._place.copy_(query.view(self._by_token))
+        return self._scratch
+
+    def collect(self, out: Tensor) -> Tensor:
+        """`[S, kv_heads, rows, D]` -> `[S * n, heads * D]`."""
+        sequences, count, kv_heads, group, dim = self._by_token
+        by_head = out.narrow(2, 0, self._used).reshape(self._by_head)
+        return by_head.permute(0, 3, 1, 2, 4).reshape(sequences * count, kv_heads * group * dim)
+
+
+class CausalRows:
+    """Tokens that each see the first columns of their sequence; counts: how many, `[S, n]`."""
+
+    def __init__(self, counts: Tensor, dtype: torch.dtype) -> None:
+        self._counts, self._dtype, self._most = counts, dtype, int(counts.max())
+        self._folded: dict[_Heads, _Folded] = {}
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """`[n, heads, D]` on the rows of a sequence, `[1, kv_heads, capacity, D]` -> `[n, heads * D]`.
+        """See `AttentionPattern.attend`."""
+        heads = _Heads(query.shape[1], keys.shape[1], query.shape[2])
+        folded = self._folded.get(heads) or self._fold(heads)
+        keys, values = keys.narrow(2, 0, folded.columns), values.narrow(2, 0, folded.columns)
+        return folded.collect(_attended(folded.lay_out(query), keys, values, folded.mask))
 
-        The capacity is a multiple of `UNIT`.
-        """
-        count, heads, dim = query.shape
-        kv_heads = keys.shape[1]
-        group = heads // kv_heads
-        shape = _Heads(kv_heads, group, dim, _filled(group, dim))
-        grouped = query.reshape(count, kv_heads, group, dim)
-        rows = [
-            tiles.collect(
-                _products(
-                    tiles.lay_out(grouped),
-                    keys.narrow(2, 0, tiles.columns),
-                    values.narrow(2, 0, tiles.columns),
-                    tiles.mask,
-                )
-            )
-            for tiles in self.cut(shape)
-        ]
-        return rows[0] if len(rows) == 1 else torch.cat(rows)
-
-    def cut(self, heads: _Heads) -> list[_Tiles]:
-        """The parts as products of these heads."""
-        if heads not in self._tiles:
-            tokens = heads.size // heads.group if _places_alike(heads.size, heads.dim, self._mask.dtype) else 1
-            self._tiles[heads] = [_Tiles(*part, self._mask, heads, tokens) for part in self.parts]
-        return self._tiles[heads]
-
-
-def _products(query: Tensor, known: Tensor, meant: Tensor, mask: Tensor) -> Tensor:
-    """Tiles `[tiles, kv_heads, size, D]` over the rows of one sequence, `[1, kv_heads, columns, D]`."""
-    count = len(query)
-    # One tile on one key head is one product, which threads would share; two are one for each thread.
-    batch = 2 if query.shape[:2] == (1, 1) else count
-    if batch > 1:
-        query, known, meant = (tensor.expand(batch, -1, -1, -1) for tensor in (query, known, meant))
-    return F.scaled_dot_product_attention(query, known, meant, attn_mask=mask)[:count]
-
-
-class _Call(NamedTuple):
-    """One product of a sequence among several: whose rows it attends over, its tiles, and what it sees."""
-
-    place: int
-    tiles: slice
-    columns: int
-    mask: Tensor
-
-
-class _SpanPlan(NamedTuple):
-    """Where the query rows of all sequences go, `[N * heads]` rows of a scratch, and the products over them."""
-
-    scratch: Tensor
-    places: Tensor
-    calls: tuple[_Call, ...]
-
-
-class CausalSpans:
-    """Spans of several sequences side by side: each attends as it does alone, and all are laid out at once.
-
-    chains: each with the place of its sequence in the buffers, in the order of their rows.
-    """
-
-    def __init__(self, chains: Sequence[tuple[int, CausalSpan]], device: torch.device) -> None:
-        self._chains, self._device = chains, device
-        self._plans: dict[_Heads, _SpanPlan] = {}
-
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """See `CausalSpan.attend`; keys and values are those of all sequences, `[B, kv_heads, capacity, D]`."""
-        (count, heads, dim), kv_heads = query.shape, keys.shape[1]
-        group = heads // kv_heads
-        plan = self._plan(_Heads(kv_heads, group, dim, _filled(group, dim)))
-        plan.scratch.view(-1, dim).index_copy_(0, plan.places, query.reshape(-1, dim))
-        outs = []
-        for index, tiles, columns, mask in plan.calls:
-            known, meant = (tensor[index : index + 1].narrow(2, 0, columns) for tensor in (keys, values))
-            outs.append(_products(plan.scratch[tiles], known, meant, mask))
-        return torch.cat(outs).view(-1, dim).index_select(0, plan.places).view(count, heads * dim)
-
-    def _plan(self, heads: _Heads) -> _SpanPlan:
-        if heads not in self._plans:
-            calls, places, tiles = list[_Call](), list[Tensor](), 0
-            for index, chain in self._chains:
-                for part in chain.cut(heads):
-                    stop = tiles + len(part.scratch)
-                    calls.append(_Call(index, slice(tiles, stop), part.columns, part.mask))
-                    places.append(part.rows_from(tiles))
-                    tiles = stop
-            kv_heads, _, dim, size = heads
-            scratch = calls[0].mask.new_zeros(tiles, kv_heads, size, dim)
-            self._plans[heads] = _SpanPlan(scratch, torch.cat(places), tuple(calls))
-        return self._plans[heads]
+    def _fold(self, heads: _Heads) -> _Folded:
+        columns = columns_for(self._most, self._dtype, heads.dim)
+        unseen = torch.arange(columns, device=self._counts.device) >= self._counts.unsqueeze(-1)
+        mask = torch.zeros(unseen.shape, dtype=self._dtype, device=unseen.device)
+        self._folded[heads] = _Folded(mask.masked_fill_(unseen, torch.finfo(self._dtype).min), heads)
+        return self._folded[heads]
 
 
 class _RootToLeafPath(NamedTuple):
@@ -196,11 +103,11 @@ class _RootToLeafPath(NamedTuple):
 
     tokens: Tensor
     rows: Tensor
-    chain: CausalSpan
+    chain: CausalRows
 
 
 class RootToLeafPaths:
-    """Tokens of a tree, or of branches: they attend line by line.
+    """Tokens of a tree, or of branches, of one sequence: they attend line by line.
 
     The rows on one way from the root to a leaf are moved side by side behind those that all tokens see, as if they
     alone had been fed, and in the end every row goes back to its place. A line costs what a chain of its tokens costs.
@@ -213,13 +120,13 @@ class RootToLeafPaths:
             _RootToLeafPath(
                 sent(tokens, seen.device),
                 sent(ways[tokens[-1]], seen.device),
-                CausalSpan([self._start + len(ways[token]) for token in tokens], dtype, seen.device),
+                CausalRows(sent([self._start + len(ways[token]) for token in tokens], seen.device).unsqueeze(0), dtype),
             )
             for tokens in _share_paths(ways)
         ]
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """See `CausalSpan.attend`; the rows lie as they did when it ends."""
+        """See `AttentionPattern.attend`; the rows lie as they did when it ends."""
         out = query.new_empty(len(query), query.shape[1] * query.shape[2])
         held = [
             (moving, moving.clone()) for moving in (tensor[:, :, self._start : self._stop] for tensor in (keys, values))
@@ -233,15 +140,100 @@ class RootToLeafPaths:
         return out
 
 
-AttentionPattern = CausalSpan | RootToLeafPaths
-
-
 def attention_pattern(seen: Tensor, dtype: torch.dtype) -> AttentionPattern:
     """Which rows of a sequence n tokens see, `[n, L]` bool; every token sees at least itself."""
     counts = seen.sum(1, keepdim=True)
     if torch.equal(seen, torch.arange(seen.shape[1], device=seen.device) < counts):
-        return CausalSpan(counts.flatten().tolist(), dtype, seen.device)
+        return CausalRows(counts.view(1, -1), dtype)
     return RootToLeafPaths(seen, dtype)
+
+
+def columns_for(count: int, dtype: torch.dtype, dim: int) -> int:
+    """Over how many columns rows attend that see so many."""
+    return _filled(count, _sizes(dtype, dim).columns)
+
+
+def _filled(count: int, sizes: Sequence[int]) -> int:
+    """`count` with what is left over a multiple of the largest size filled up to the next size."""
+    left = count % sizes[-1]
+    return count - left + next((size for size in sizes if size >= left), 0) if left else count
+
+
+def _attended(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """`[S, kv_heads, rows, D]` on `[S, kv_heads, columns, D]`."""
+    if query.shape[:2] == (1, 1):  # threads would share one product; two are one for each thread
+        query, keys, values = (tensor.expand(2, -1, -1, -1) for tensor in (query, keys, values))
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)[:1]
+    return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+
+
+@cache
+@torch.inference_mode()
+def _sizes(dtype: torch.dtype, dim: int) -> _Sizes:
+    """Which sizes of what is left over give a row the bits that it has in 32 rows on 512 columns."""
+    whole = [(trial, _tried(trial, COLUMNS)) for trial in _trials(dtype, dim, COLUMNS)]
+    rows = [
+        count
+        for count in range(1, _ROWS)
+        if all(torch.equal(_tried(trial.last(count), COLUMNS), out[:, :, -count:]) for trial, out in whole)
+    ]
+    rows.append(_ROWS)
+    columns = [
+        count
+        for count in range(_UNIT, COLUMNS, _UNIT)
+        if all(
+            torch.equal(_tried(trial, count), _tried(trial, COLUMNS))
+            for some in _trials(dtype, dim, count)
+            for trial in (some, some.last(rows[0]))
+        )
+    ]
+    return _Sizes(tuple(rows), (*columns, COLUMNS))
+
+
+class _Trial(NamedTuple):
+    """Query rows `[1, 2, 32, D]`, keys and values `[1, 2, 512, D]`, and how many columns are seen."""
+
+    query: Tensor
+    keys: Tensor
+    values: Tensor
+    seen: int
+
+    def last(self, rows: int) -> "_Trial":
+        """The same of the last rows alone."""
+        return self._replace(query=self.query[:, :, -rows:])
+
+
+def _trials(dtype: torch.dtype, dim: int, seen: int) -> tuple[_Trial, _Trial]:
+    """Sums that are exactly zero: rounding is all that comes out, and any other order of a sum shows, in any format.
+
+    In the first those of the values, as all scores are zero; in the second those of the scores, of large numbers.
+    """
+    chance = torch.Generator().manual_seed(0)
+    loud = 2.0**30 if dtype == torch.float64 else 1.0
+
+    def drawn(*shape: int, powers: int = 13) -> Tensor:
+        """Of all sizes up to a power of two, so that sums of numbers of few digits are rounded."""
+        sizes = 2.0 ** torch.randint(0, powers, (1, 2, *shape), generator=chance)
+        return (torch.randn(1, 2, *shape, generator=chance) * sizes).to(dtype)
+
+    def undone(first: Tensor, sign: float, along: int, order: Tensor, size: int) -> Tensor:
+        """The numbers, then the same in another order with this sign, then zeros."""
+        both = torch.cat([first, sign * first.index_select(along, order)], along)
+        return F.pad(both, (0, 0, 0, size - both.shape[2]) if along == 2 else (0, size - both.shape[3]))
+
+    mixed, crossed = (torch.randperm(size // 2, generator=chance) for size in (seen, dim))
+    values = undone(drawn(seen // 2, dim), -1.0, 2, mixed, COLUMNS)
+    silent = _Trial(values.new_zeros(1, 2, _ROWS, dim), drawn(COLUMNS, dim), values, seen)
+    query = undone(drawn(_ROWS, dim // 2, powers=10), 1.0, 3, crossed, dim)
+    keys = undone(drawn(COLUMNS, dim // 2, powers=10), -1.0, 3, crossed, dim)
+    return silent, _Trial(loud * query, keys, drawn(COLUMNS, dim), seen)
+
+
+def _tried(trial: _Trial, columns: int) -> Tensor:
+    query, keys, values, seen = trial
+    mask = query.new_zeros(query.shape[2], columns)
+    mask[:, seen:] = torch.finfo(query.dtype).min
+    return _attended(query, keys[:, :, :columns], values[:, :, :columns], mask)
 
 
 def _share_paths(ways: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
@@ -252,38 +244,3 @@ def _share_paths(ways: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
         begun = {token for token in left if ways[token] == longest[: len(ways[token])]}
         yield [token for token in left if token in begun]
         left = [token for token in left if token not in begun]
-
-
-def _runs(columns: Sequence[int]) -> list[tuple[slice, int]]:
-    """Equal numbers one after the other: `[16, 16, 32]` -> rows 0 to 2 with 16, row 2 with 32."""
-    runs, start = [], 0
-    for number, equal in groupby(columns):
-        stop = start + len(list(equal))
-        runs.append((slice(start, stop), number))
-        start = stop
-    return runs
-
-
-@cache
-def _filled(group: int, dim: int) -> int:
-    """How many query rows a product has, at least a group's: see the module.
-
-    A thread's scratch holds scores, two numbers a row, and results: rows * (columns + 2 + dim).
-    """
-    rows = group
-    while rows * dim % _LINE or rows * (dim + 2) % _LINE:
-        rows += 1
-    return rows
-
-
-@cache
-def _places_alike(size: int, dim: int, dtype: torch.dtype) -> bool:
-    """Whether a query row comes out the same in every place of a product, so that tokens may share one."""
-    chance = torch.Generator().manual_seed(0)
-    row, rows = (torch.randn(2, count, dim, generator=chance).to(dtype) for count in (1, _PROBED))
-    for columns in range(UNIT, _PROBED + 1, _PROBED // 3 // UNIT * UNIT):
-        known = rows[:, :columns].unsqueeze(0)
-        out = F.scaled_dot_product_attention(row.expand(2, size, dim).unsqueeze(0), known, known.flip(2))
-        if not torch.equal(out, out[:, :, :1].expand_as(out)):
-            return False
-    return True

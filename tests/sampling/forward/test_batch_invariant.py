@@ -1,4 +1,4 @@
-"""What steady attention promises: a row has the same bits whatever is fed with it, on any number of threads."""
+"""Batch-invariant attention: a row has the same bits whatever is fed with it, on any number of threads."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from torch import Tensor
 from sampling.forward.caches.cache import seen, seen_by_branches
 from sampling.forward.caches.rows import RowsCache, RowsSlot
 from sampling.forward.kernels import batch_invariant
+from sampling.forward.kernels.batch_invariant import columns_for
 from sampling.forward.models.steps import BlockShape
 from sampling.forward.models.swiglu import silu_and_mul
 from sampling.forward.tree import depths
@@ -164,26 +165,26 @@ def test_threads_and_lengths_change_nothing(shape: tuple[int, int, int], dtype: 
         spread(shape, (4, 14, 188, 254, 382, 510, 766, 1022), dtype)
 
 
-def test_scratch_that_begins_anywhere_is_noticed(monkeypatch: pytest.MonkeyPatch, threads: Threads) -> None:
-    """Negative control: groups of three as they are, on two threads; skipped where products do not mind."""
-    threads(2)
-    monkeypatch.setattr(batch_invariant, "_filled", lambda group, dim: group)
-    try:
-        spread((9, 3, 64), (4, 14, 188))
-    except AssertionError:
-        return
-    pytest.skip("this machine's products give the same sums wherever their numbers lie")
+ANY = {"rows": tuple(range(1, 33)), "columns": tuple(range(16, 513, 16))}
 
 
-def test_columns_of_other_rows_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: every row among as many columns as the one that sees most."""
-    runs = batch_invariant._runs
-    monkeypatch.setattr(batch_invariant, "_runs", lambda columns: runs([max(columns)] * len(columns)))
-    try:
-        spread((14, 2, 64), (188, 254, 382, 766))
-    except AssertionError:
-        return
-    pytest.skip("this machine's products give the same sums behind zeros")
+@pytest.mark.parametrize("what", ANY)
+def test_products_of_any_size_are_noticed(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control; skipped where products do not mind."""
+    sizes = batch_invariant._sizes
+    if getattr(sizes(torch.float32, 64), what) == ANY[what]:
+        pytest.skip("this machine gives the same sums in any shape")
+    monkeypatch.setattr(batch_invariant, "_sizes", lambda dtype, dim: sizes(dtype, dim)._replace(**{what: ANY[what]}))
+    with pytest.raises(AssertionError):
+        spread((9, 3, 64), (4, 14, 188, 254, 382, 510))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_what_is_left_over_is_filled_up_to_sizes_that_were_tried(dtype: torch.dtype) -> None:
+    rows, columns = batch_invariant._sizes(dtype, 64)
+    assert rows[-1] == 32 and columns[-1] == 512 and len(rows) > 1 and len(columns) > 1
+    for count, filled in ((1, columns[0]), (512, 512), (513, 512 + columns[0]), (1536, 1536)):
+        assert columns_for(count, dtype, 64) == filled
 
 
 @pytest.mark.parametrize("inner", [100, 4864, 8960, 40000])

@@ -11,7 +11,8 @@ from sampling.forward.kernels.probe import make_linear
 from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner
 from sampling.methods.settings import Settings
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
 from sampling.pair.pair_messages import NO_INT8_DRAFTER
 from tests.refusals import refused

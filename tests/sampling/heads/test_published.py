@@ -21,7 +21,8 @@ from sampling.loading.heads import heads_for
 from sampling.measure.comparison import Comparison
 from sampling.methods.settings import Settings
 from sampling.methods.tables import DRAFTERS
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
 from tests import published, published_reference
 from tests.published import SIZE, Made, linear, random, write

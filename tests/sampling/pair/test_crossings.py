@@ -19,7 +19,8 @@ from sampling.methods.choices import make_processor
 from sampling.methods.settings import Settings
 from sampling.methods.tables import DRAFTERS, METHODS
 from sampling.methods.verifiers import make_verifier
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 from tests.heads import random_heads
 from tests.pretend_cuda import Crossings, Pretend, pretended, watched
 from tests.tiny import TOKENS, WIDE, llama, random_model

@@ -18,7 +18,8 @@ from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
 from sampling.methods.settings import Settings
 from sampling.methods.tables import METHODS
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
 from sampling.pair.pair_messages import own_layers
 from tests.heads import random_heads

@@ -10,7 +10,8 @@ from sampling.forward.runner import ModelRunner
 from sampling.measure.comparison import Comparison
 from sampling.methods.settings import Settings
 from sampling.methods.tables import METHODS
-from sampling.pair.pair import ModelInfo, Pair
+from sampling.pair.model_info import ModelInfo
+from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
 from tests.heads import CachingPair, random_heads
 from tests.tiny_models import LEAN, VOCAB, ids, make, runner

@@ -1,0 +1,99 @@
+"""What was loaded, and how it computes: compiled steps and batch invariance, where they are wanted and can be had."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from transformers import PreTrainedTokenizerBase
+
+from sampling.forward.causal_model import CausalModel
+from sampling.forward.invariance import batch_invariant_here, within_its_price
+from sampling.forward.kernels.formats import FULL
+from sampling.forward.kernels.shape_check import LayerSizes
+from sampling.forward.models.lean import LeanModel
+from utils.errors import UserError
+
+_TEXT = """The river was low that summer, and the children walked across it on the stones. On the other side
+they found an old mill: its wheel was broken, but the door stood open. Inside, 12 sacks of flour (each of 25 kg) leaned
+on a wall. "Who lives here?" asked the youngest. def answer(name): return f"Nobody, {name}." They stayed until dark.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What was loaded, for people and for records: `detail` says what the name does not.
+
+    place: the folder or hub id that the weights came from. trained: to draft for this target, here.
+    kernel: what computes its products; None where there was no choice. stored: the format of its weights. compiled:
+    whether what lies between the products is. graphs: whether its forwards have fixed shapes and addresses, and are
+    captured where it is on CUDA. processes: over how many the model is cut (tensor parallel). batch_invariant: whether
+    a row has the same bits whatever is fed with it.
+    """
+
+    name: str
+    device: str
+    dtype: str
+    detail: str = ""
+    place: str = ""
+    trained: bool = False
+    kernel: str | None = None
+    stored: str = "full"
+    compiled: bool = False
+    graphs: bool = False
+    processes: int = 1
+    batch_invariant: bool = False
+
+
+def compiled(
+    model: CausalModel, info: ModelInfo, wanted: str, tell: Callable[[float], None] = lambda done: None
+) -> tuple[CausalModel, ModelInfo, str | None]:
+    """The model with compiled steps, where `LoadOptions.compile` wants them, and a note where it cannot have them.
+
+    tell: see `forward.compiled`. Raises `UserError` where they are asked for and cannot be had.
+    """
+    if wanted == "off" or (wanted == "auto" and (info.stored == FULL or model.device.type != "cpu")):
+        return model, info, None
+    try:
+        if not isinstance(model, LeanModel):
+            raise UserError(f"{info.name} runs on transformers' own layers (docs/models.md); expected compile off")
+        return model.compiled(tell), replace(info, compiled=True), None
+    except UserError as error:
+        if wanted == "on":
+            raise UserError(f"compile on given, and {error}") from error
+        return model, info, f"{info.name} is not compiled: {error}."
+
+
+def batch_invariant(
+    model: CausalModel, info: ModelInfo, wanted: str, tokenizer: PreTrainedTokenizerBase
+) -> tuple[CausalModel, ModelInfo, str | None]:
+    """The model with rows that do not depend on each other, where `LoadOptions.batch_invariant` wants them.
+
+    Also a note where it cannot have them. tokenizer: the model's. Raises `UserError` where they are asked for and
+    cannot be had.
+    """
+    if not isinstance(model, LeanModel) or model.device.type != "cpu":
+        if wanted == "on":
+            where = "runs on transformers' own layers" if model.device.type == "cpu" else f"is on {model.device}"
+            raise UserError(f"batch_invariant on given, and {info.name} {where}; expected auto or off")
+        return model, info, None
+    if wanted == "off":
+        return replace(model, batch_invariant=False), info, None
+    invariant, about, text = replace(model, batch_invariant=True), _about(model, info), tokenizer.encode(_TEXT)
+    if not batch_invariant_here(invariant, about, text):
+        kernel = f" under kernel {info.kernel}" if info.kernel else ""
+        why = f"among others a row comes out with other bits{kernel}"
+    elif wanted == "auto" and info.stored == FULL and not within_its_price(invariant, about, text):
+        why = "it would cost more than 10 %"
+    else:
+        return invariant, replace(info, batch_invariant=True), None
+    if wanted == "on":
+        raise UserError(f"batch_invariant on given, and {info.name} cannot be: {why}; expected auto or off")
+    return replace(model, batch_invariant=False), info, f"{info.name} is not batch-invariant: {why}."
+
+
+def _about(model: LeanModel, info: ModelInfo) -> str:
+    """What the sums of a model depend on beside the machine."""
+    sizes = LayerSizes.of_model(model)
+    heads = f"{sizes.heads}/{sizes.kv_heads} heads of {sizes.head_dim}"
+    shape = f"{model.num_layers}x{sizes.hidden}x{sizes.inner}, {heads}, {model.vocab_size} tokens"
+    how = f"{info.dtype}, {info.stored}, {info.kernel or 'own'} kernel{', compiled' * info.compiled}"
+    return f"{how}, {shape}"
