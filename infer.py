@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablation.commands.cli import advise, methods, prefill, profile, quality, run, selftest
+from ablation.commands.cli import advise, invariance, methods, prefill, profile, quality, run, selftest
 from ablation.commands.shared.checked import CheckedCommand, CheckedGroup
 from ablation.commands.shared.opened import opened
 from ablation.commands.shared.options import exit_statuses
@@ -63,6 +63,7 @@ def session(
 
 app.command(cls=CheckedCommand)(run)
 app.command(cls=CheckedCommand)(selftest)
+app.command(cls=CheckedCommand)(invariance)
 app.command(cls=CheckedCommand)(quality)
 app.command(cls=CheckedCommand)(profile)
 app.command(cls=CheckedCommand)(advise)

@@ -27,10 +27,10 @@ class EarlierRows:
         check_output(out, self.resume, self.overwrite)
 
     def ready(self, experiment: "Experiment", out: Path) -> tuple["Experiment", bool | None]:
-        """The experiment as it goes into a results file: with the kernel of the rows that are there.
+        """The experiment as it goes into a results file: computed as the rows that are there were.
 
         Also whether their drafters were rounded; None where nothing says so. Raises `UserError` where it cannot go
-        there, and where another kernel is asked for.
+        there, and where another kernel or other batch invariance is asked for.
         """
         from ablation.results.manifest import chosen
         from ablation.run.results_file import Files
@@ -39,13 +39,12 @@ class EarlierRows:
         files = Files(out)
         if not (self.resume and files.results.is_file()):
             return experiment, None
-        kernel, rough = chosen(files.manifest, experiment.plan)
-        wanted = experiment.pair.get("kernel", "auto")
-        if kernel is not None and wanted not in ("auto", kernel):
-            raise UserError(
-                f"--resume: the rows were made with the {kernel} kernel, and --kernel {wanted} is given; "
-                "leave --kernel out, or choose another --out"
-            )
-        if kernel is not None:
-            experiment = replace(experiment, pair={**experiment.pair, "kernel": kernel})
-        return experiment, rough
+        there = chosen(files.manifest, experiment.plan)
+        for name, value in there.options.items():
+            wanted, flag = experiment.pair.get(name, "auto"), f"--{name.replace('_', '-')}"
+            if wanted not in ("auto", value):
+                raise UserError(
+                    f"--resume: the rows were made with {name} {value}, and {flag} {wanted} is given; "
+                    f"leave {flag} out, or choose another --out"
+                )
+        return replace(experiment, pair={**experiment.pair, **there.options}), there.rough

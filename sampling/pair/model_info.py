@@ -77,7 +77,7 @@ def batch_invariant(
         return model, info, None
     if wanted == "off":
         return replace(model, batch_invariant=False), info, None
-    invariant, about, text = replace(model, batch_invariant=True), _about(model, info), tokenizer.encode(_TEXT)
+    invariant, about, text = replace(model, batch_invariant=True), _about(model, info), probe_ids(tokenizer)
     if not batch_invariant_here(invariant, about, text):
         kernel = f" under kernel {info.kernel}" if info.kernel else ""
         why = f"among others a row comes out with other bits{kernel}"
@@ -88,6 +88,11 @@ def batch_invariant(
     if wanted == "on":
         raise UserError(f"batch_invariant on given, and {info.name} cannot be: {why}; expected auto or off")
     return replace(model, batch_invariant=False), info, f"{info.name} is not batch-invariant: {why}."
+
+
+def probe_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Ids of a text on whose states rows are compared."""
+    return list(tokenizer.encode(_TEXT))
 
 
 def _about(model: LeanModel, info: ModelInfo) -> str:

@@ -3,8 +3,8 @@
 greedy        the output equals plain autoregression, id by id; a tie within the dtype's rounding is told apart
 redraft       the drafts of a method with a drafter model equal those of a drafter with a fresh cache; of a drafter of
               another tokenizer in float32 and under a fixed gamma alone
-rows          of a rounded target: a row has the same bits whatever is fed with it; products that take one scale over
-              all rows must be caught. There the greedy output is `exact`, and a tie is none
+rows          of a batch-invariant target: a row has the same bits whatever is fed with it; products that take one
+              scale over all rows must be caught. There the greedy output is `exact`, and a tie is none
 distribution  sampled tokens follow the target's distribution; the same test on a verifier that is wrong on
               purpose must be caught, else nothing was tested (it ends early once it is, a thousandfold below
               the level)
@@ -150,6 +150,7 @@ class Selftest:
             "compared": rows_same.compared,
             "different": rows_same.different,
             "control_different": control.different,
+            "rows_alike": rows_same.alike,
         }
         return Check("rows", verdict, numbers)
 

@@ -35,6 +35,7 @@ RULES = {
     "infer.py prefill --listen": Rule(Kind.PARSED, "listens until it is stopped; tests/handover asks it"),
     "infer.py methods": Rule(Kind.RUN),
     "infer.py selftest": Rule(Kind.CHECKED, "minutes"),
+    "infer.py invariance": Rule(Kind.CHECKED, "it differs by machine"),
     "infer.py quality": Rule(Kind.CHECKED, "minutes"),
     "infer.py profile": Rule(Kind.CHECKED, "half a minute"),
     "infer.py advise": Rule(Kind.CHECKED, "minutes"),

@@ -186,7 +186,14 @@ def _chosen(fixed: Any) -> Callable[[Path], object]:
 
 
 ROWS += [
-    Row("python", _chosen(fixed), 0, ("(None, None)",), makes=("m.json",), name=f"chosen {fixed}")
+    Row(
+        "python",
+        _chosen(fixed),
+        0,
+        ("Chosen(kernel=None, batch_invariant=None, rough=None)",),
+        makes=("m.json",),
+        name=f"chosen {fixed}",
+    )
     for fixed in (
         {"target": 3, "drafter": [], "grid": 3},
         {"target": {"kernel": ["packed"]}, "grid": {"configurations": []}},

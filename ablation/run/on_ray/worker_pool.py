@@ -34,7 +34,7 @@ class WorkerSlot:
 class WorkerPool:
     """Who plays an experiment. say: is told who does not come.
 
-    rough, wait_quiet_s: see `RayWorker.load`. The first player decides for all which kernel is `auto`, and what is
+    rough, wait_quiet_s: see `RayWorker.load`. The first player decides for all what `auto` comes to, and what is
     rough.
     """
 
@@ -70,9 +70,9 @@ class WorkerPool:
         self._first = self.slots[0].place.name
         self.slots[0].loading = self._load(self.slots[0])
         _, self.about = self.of_first(self.slots[0].loading)
-        kernel, self.rough = chosen_in(self.about["fixed"], self.experiment.plan)
-        if kernel is not None:
-            self.experiment = replace(self.experiment, pair={**self.experiment.pair, "kernel": kernel})
+        chosen = chosen_in(self.about["fixed"], self.experiment.plan)
+        self.rough = chosen.rough
+        self.experiment = replace(self.experiment, pair={**self.experiment.pair, **chosen.options})
         return self.about
 
     def prepare(self) -> Iterator[tuple[WorkerSlot, WorkerReady]]:

@@ -68,19 +68,24 @@ def nothing_chosen(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest
     monkeypatch.setattr(autotune_cache, "_given", {})
 
 
-def test_going_on_takes_the_kernel_of_the_rows_that_are_there(
+def test_going_on_computes_as_the_rows_that_are_there(
     call: Invoke, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_chosen: None
 ) -> None:
     found, out = "packed", tmp_path / "r.csv"
 
     def engine(options: Mapping[str, Any]) -> PairEngine:
         asked = options.get("kernel", "auto")
-        info = replace(pair.target_info, kernel=found if asked == "auto" else asked)
+        alike = options.get("batch_invariant", "auto")
+        info = replace(
+            pair.target_info,
+            kernel=found if asked == "auto" else asked,
+            batch_invariant=found == "packed" if alike == "auto" else alike == "on",
+        )
         return PairEngine(replace(pair, target_info=info))
 
     monkeypatch.setattr("ablation.commands.ablate._engine", engine)
     assert call(*SMALL, "--out", out).exit_code == 0
-    assert {row["kernel"] for row in rows(out)} == {"packed"}
+    assert {(row["kernel"], row["batch_invariant"]) for row in rows(out)} == {("packed", "true")}
     assert json.loads((tmp_path / "r.manifest.json").read_text())["fixed"]["target"]["kernel"] == "packed"
     found = "plain"
     for options in ((), ("--kernel", "auto"), ("--kernel", "packed")):
@@ -88,7 +93,9 @@ def test_going_on_takes_the_kernel_of_the_rows_that_are_there(
         assert resumed.exit_code == 0, resumed.output
     refused = call(*SMALL, "--out", out, "--resume", "--kernel", "plain")
     assert refused.exit_code == 2
-    assert "made with the packed kernel, and --kernel plain is given; leave --kernel out" in refused.stderr
+    assert "made with kernel packed, and --kernel plain is given; leave --kernel out" in refused.stderr
+    refused = call(*SMALL, "--out", out, "--resume", "--batch-invariant", "off")
+    assert refused.exit_code == 2 and "batch_invariant on, and --batch-invariant off is given" in refused.stderr
     assert call(*SMALL, "--out", out, "--overwrite", "--kernel", "plain").exit_code == 0
     assert {row["kernel"] for row in rows(out)} == {"plain"}
 

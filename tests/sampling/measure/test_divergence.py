@@ -30,6 +30,7 @@ def test_a_tie_is_two_of_the_best(logits: dict[int, float], verdict: str) -> Non
         row[token] = value
     found = judge(lambda said: NoiseFloor(row, row, 1e-7), [4, 10], [4, 20])
     assert (found.verdict, found.index) == (verdict, 1)
+    assert judge(lambda said: NoiseFloor(row, row, 1e-7), [4, 10], [4, 20], batch_invariant=True).verdict == "BUG"
 
 
 @pytest.mark.parametrize(
