@@ -148,8 +148,8 @@ class Record:
     )
     kernel: str | None = column(
         "",
-        "what computed the target's products: `packed` or `plain` on a CPU; null on a GPU and in transformers' own "
-        "layers, where there is no choice. What `draft_weights auto` came to is in `settings`",
+        "what computed the target's products: `packed` or `plain` on a CPU; null on a GPU and of encoder-decoder "
+        "models, where there is no choice. What `draft_weights auto` came to is in `settings`",
     )
     target_weights: str | None = column(
         "",

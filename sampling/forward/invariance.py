@@ -1,17 +1,16 @@
 """Is a model batch-invariant here? A row has to have the same bits whatever is fed with it, on its own states."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import cycle, islice
 from time import perf_counter
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
 
+from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.autotune_cache import choose
 from sampling.forward.kernels.autotuning import ROWS, Times, TrialVerdict, autotune
-from sampling.forward.kernels.shape_check import LayerSizes
-from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, prefill
 
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 33, 65)
@@ -21,7 +20,17 @@ _DEAREST = 1.1
 _TOY = 1e6
 
 
-def batch_invariant_here(model: LeanModel, about: str, text: Sequence[int]) -> bool:
+class Invariant(CausalModel, Protocol):
+    """A model whose attention can be batch-invariant."""
+
+    kernel: str | None
+
+    def with_batch_invariance(self, on: bool) -> Self:
+        """The same model, its attention batch-invariant or not."""
+        ...
+
+
+def batch_invariant_here(model: Invariant, about: str, text: Sequence[int]) -> bool:
     """Whether it is: asked of the model once, then kept in the cache folder.
 
     model: one whose attention is. about: its sizes and format, on which the answer depends beside the machine. text:
@@ -30,19 +39,18 @@ def batch_invariant_here(model: LeanModel, about: str, text: Sequence[int]) -> b
     return choose("batch-invariant", about, lambda: _verdict(model, text), timed=False)
 
 
-def within_its_price(model: LeanModel, about: str, text: Sequence[int]) -> bool:
+def within_its_price(model: Invariant, about: str, text: Sequence[int]) -> bool:
     """Whether one row and five take at most 10 % longer than with attention that is not; asked once, as above.
 
     Not asked of a toy: calls are all that its forwards cost.
     """
-    sizes = LayerSizes.of_model(model)
-    if model.num_layers * sizes.hidden * sizes.inner < _TOY:
+    if model.num_layers * model.embedding.shape[1] ** 2 < _TOY:
         return True
     return choose("batch invariance at most 10 % slower", about, lambda: _priced(model, text))
 
 
 @torch.inference_mode()
-def first_difference(model: LeanModel, text: Sequence[int]) -> int | None:
+def first_difference(model: Invariant, text: Sequence[int]) -> int | None:
     """The smallest of `COUNTS` that gives a row other bits than fewer rows do; None: no such."""
     runner, behind = _begun(model, text, COUNTS[-1])
     length, known = runner.length, list[Tensor]()
@@ -59,13 +67,13 @@ def first_difference(model: LeanModel, text: Sequence[int]) -> int | None:
     return None
 
 
-def _verdict(model: LeanModel, text: Sequence[int]) -> TrialVerdict:
+def _verdict(model: Invariant, text: Sequence[int]) -> TrialVerdict:
     return TrialVerdict(first_difference(model, text) is None, settled=True)
 
 
 @torch.inference_mode()
-def _priced(model: LeanModel, text: Sequence[int]) -> TrialVerdict:
-    sides = [_begun(side, text, ROWS[-1]) for side in (model, replace(model, batch_invariant=False))]
+def _priced(model: Invariant, text: Sequence[int]) -> TrialVerdict:
+    sides = [_begun(side, text, ROWS[-1]) for side in (model, model.with_batch_invariance(False))]
 
     def turn() -> list[Times]:
         return [tuple(_forward_s(runner, behind[:count]) for count in ROWS) for runner, behind in sides]
@@ -73,7 +81,7 @@ def _priced(model: LeanModel, text: Sequence[int]) -> TrialVerdict:
     return autotune(turn, lambda fastest: sum(fastest[0]) <= _DEAREST * sum(fastest[1]), otherwise=True)
 
 
-def _begun(model: LeanModel, text: Sequence[int], most: int) -> tuple[ModelRunner, list[int]]:
+def _begun(model: Invariant, text: Sequence[int], most: int) -> tuple[ModelRunner, list[int]]:
     """A runner that has read some of a text, and the tokens behind that, `most` or as many as its window takes."""
     before = min(_BEFORE, model.window // 2)
     tokens = [token % model.vocab_size for token in islice(cycle(text or (0,)), min(before + most, model.window))]

@@ -9,6 +9,7 @@ from sampling.forward.kernels.numerics_check import probe_tokens
 from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.models.encoder_decoder import AnswerOpening, EncoderDecoderModel
 from sampling.forward.models.longrope import LongRopeModel, border_of
+from sampling.forward.models.packed_modules import pack_modules
 from sampling.loading.probe import own_logits, refuse_no_rollback, rows_aside, runs_trees
 from sampling.loading.refusals.checks import has_encoder
 from utils.errors import UserError
@@ -26,7 +27,9 @@ def adapted(name: str, model: PreTrainedModel) -> CausalModel:
         refuse_no_rollback(name, causal, tokens)
         return causal
     logits = own_logits(name, model.eval(), tokens)
+    packed = pack_modules(model, model.dtype)
     decoder = _decoder(model)
+    decoder.kernel = ("packed" if packed else "plain") if model.device.type == "cpu" else None
     refuse_no_rollback(name, decoder, tokens, logits)
     decoder.trees = runs_trees(decoder, tokens, logits, rows_aside(model.config))
     return decoder

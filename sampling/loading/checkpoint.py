@@ -202,5 +202,5 @@ def info_of(origin: ModelOrigin, model: CausalModel, forward: str, weights: str)
     """What was loaded; forward: what computes it, in words."""
     detail = f"{origin.detail}; {model.num_layers} layers, {forward}"
     dtype = str(model.dtype).removeprefix("torch.")
-    kernel = model.kernel if isinstance(model, lean.LeanModel) else None
+    kernel = getattr(model, "kernel", None)
     return ModelInfo(origin.name, str(model.device), dtype, detail, origin.place, kernel=kernel, stored=weights)

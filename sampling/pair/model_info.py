@@ -1,12 +1,15 @@
 """What was loaded, and how it computes: compiled steps and batch invariance, where they are wanted and can be had."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import cast
 
+from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from sampling.forward.causal_model import CausalModel
-from sampling.forward.invariance import batch_invariant_here, within_its_price
+from sampling.forward.invariance import Invariant, batch_invariant_here, within_its_price
 from sampling.forward.kernels.formats import FULL
 from sampling.forward.kernels.shape_check import LayerSizes
 from sampling.forward.models.lean import LeanModel
@@ -70,24 +73,25 @@ def batch_invariant(
     Also a note where it cannot have them. tokenizer: the model's. Raises `UserError` where they are asked for and
     cannot be had.
     """
-    if not isinstance(model, LeanModel) or model.device.type != "cpu":
+    model = cast(Invariant, model)
+    if not hasattr(model, "with_batch_invariance") or model.device.type != "cpu":
         if wanted == "on":
-            where = "runs on transformers' own layers" if model.device.type == "cpu" else f"is on {model.device}"
+            where = "keeps more than rows" if model.device.type == "cpu" else f"is on {model.device}"
             raise UserError(f"batch_invariant on given, and {info.name} {where}; expected auto or off")
         return model, info, None
     if wanted == "off":
-        return replace(model, batch_invariant=False), info, None
-    invariant, about, text = replace(model, batch_invariant=True), _about(model, info), probe_ids(tokenizer)
+        return model.with_batch_invariance(False), info, None
+    invariant, about, text = model.with_batch_invariance(True), _about(model, info), probe_ids(tokenizer)
     if not batch_invariant_here(invariant, about, text):
         kernel = f" under kernel {info.kernel}" if info.kernel else ""
-        why = f"among others a row comes out with other bits{kernel}"
+        why = f"among others a row comes out with other bits{kernel} (infer.py invariance says where)"
     elif wanted == "auto" and info.stored == FULL and not within_its_price(invariant, about, text):
         why = "it would cost more than 10 %"
     else:
         return invariant, replace(info, batch_invariant=True), None
     if wanted == "on":
         raise UserError(f"batch_invariant on given, and {info.name} cannot be: {why}; expected auto or off")
-    return replace(model, batch_invariant=False), info, f"{info.name} is not batch-invariant: {why}."
+    return model.with_batch_invariance(False), info, f"{info.name} is not batch-invariant: {why}."
 
 
 def probe_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
@@ -95,10 +99,18 @@ def probe_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     return list(tokenizer.encode(_TEXT))
 
 
-def _about(model: LeanModel, info: ModelInfo) -> str:
+def _about(model: Invariant, info: ModelInfo) -> str:
     """What the sums of a model depend on beside the machine."""
+    how = f"{info.dtype}, {info.stored}, {info.kernel or 'own'} kernel{', compiled' * info.compiled}"
+    if not isinstance(model, LeanModel):
+        modules: nn.Module = model.hf  # type: ignore[attr-defined]
+        return f"{how}, {type(modules).__name__}, {_sizes_of(modules)}"
     sizes = LayerSizes.of_model(model)
     heads = f"{sizes.heads}/{sizes.kv_heads} heads of {sizes.head_dim}"
-    shape = f"{model.num_layers}x{sizes.hidden}x{sizes.inner}, {heads}, {model.vocab_size} tokens"
-    how = f"{info.dtype}, {info.stored}, {info.kernel or 'own'} kernel{', compiled' * info.compiled}"
-    return f"{how}, {shape}"
+    return f"{how}, {model.num_layers}x{sizes.hidden}x{sizes.inner}, {heads}, {model.vocab_size} tokens"
+
+
+def _sizes_of(model: nn.Module) -> str:
+    """Of all weights of a model."""
+    sizes = [(name, tuple(weight.shape)) for name, weight in model.named_parameters()]
+    return hashlib.sha256(repr(sizes).encode()).hexdigest()[:16]

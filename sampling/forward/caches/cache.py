@@ -18,7 +18,7 @@ from sampling.forward.kernels.attention import grouped_attention
 from sampling.forward.tree import is_chain, seen_in_tree
 from utils.device.sent import sent
 
-_GROWTH = 256
+_GROWTH = 512
 
 Rows = tuple[Tensor, Tensor]
 """Keys and values of one layer and one sequence, `[kv_heads, n, head_dim]` each."""

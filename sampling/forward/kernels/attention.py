@@ -1,11 +1,16 @@
 """Attention that never repeats the key/value heads: the query heads of a group become query rows."""
 
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from sampling.forward.kernels.batch_invariant import AttentionPattern, CausalRows, attention_pattern, columns_for
 
 FOLDED = "folded_sdpa"
 
@@ -40,6 +45,64 @@ def folded_mask(mask: Tensor, group: int) -> Tensor:
     return mask.repeat(*[1] * (mask.dim() - 2), group, 1) if group > 1 else mask
 
 
+class _Patterns:
+    """The patterns of the masks of one forward, which all layers share."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[Tensor, Sequence[AttentionPattern]]] = {}
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float | None) -> Tensor:
+        """`[S * n, heads, D]` on `[S, kv_heads, L, D]`, which may be the beginning of a buffer.
+
+        mask: `[S, 1, n, L]`, additive or bool.
+        """
+        if id(mask) not in self._made:
+            self._made[id(mask)] = mask, _patterns_of(_seen(mask[:, 0]), keys.dtype)
+        _, patterns = self._made[id(mask)]
+        columns = columns_for(keys.shape[2], keys.dtype, keys.shape[3])
+        keys, values = _with_room(keys, columns), _with_room(values, columns)
+        if len(patterns) == 1:
+            return patterns[0].attend(query, keys, values, scale)
+        parts = zip(patterns, query.chunk(len(patterns)), keys.split(1), values.split(1), strict=True)
+        return torch.cat([pattern.attend(rows, known, meant, scale) for pattern, rows, known, meant in parts])
+
+
+def _seen(mask: Tensor) -> Tensor:
+    return mask if mask.dtype == torch.bool else mask == 0
+
+
+def _patterns_of(seen: Tensor, dtype: torch.dtype) -> Sequence[AttentionPattern]:
+    """One for all sequences where all their rows see their first columns, else one for each; seen: `[S, n, L]`."""
+    counts = seen.sum(2)
+    if torch.equal(seen, torch.arange(seen.shape[2], device=seen.device) < counts.unsqueeze(2)):
+        return [CausalRows(counts, dtype)]
+    return [attention_pattern(some, dtype) for some in seen]
+
+
+def _with_room(buffer: Tensor, columns: int) -> Tensor:
+    """`[S, kv_heads, L, D]` with what lies behind it in its buffer, or zeros: `[S, kv_heads, columns, D]`."""
+    sequences, heads, length, dim = buffer.shape
+    step = buffer.stride(1)
+    end = buffer.storage_offset() + (sequences - 1) * buffer.stride(0) + heads * step
+    inside = buffer.stride()[2:] == (dim, 1) and columns * dim <= step
+    if inside and end * buffer.element_size() <= buffer.untyped_storage().nbytes():
+        return buffer.as_strided((sequences, heads, columns, dim), buffer.stride())
+    return F.pad(buffer, (0, 0, 0, columns - length))
+
+
+_patterns: ContextVar[_Patterns | None] = ContextVar("patterns", default=None)
+
+
+@contextmanager
+def batch_invariant(on: bool) -> Iterator[None]:
+    """Whether transformers' modules attend so that a row has the same bits whatever is fed with it: one forward."""
+    before = _patterns.set(_Patterns() if on else None)
+    try:
+        yield
+    finally:
+        _patterns.reset(before)
+
+
 def _folded_for_transformers(
     module: nn.Module,
     query: Tensor,
@@ -63,6 +126,10 @@ def _folded_for_transformers(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
     batch, heads, count, dim = query.shape
+    if (patterns := _patterns.get()) is not None and attention_mask is not None:
+        rows = query.transpose(1, 2).reshape(batch * count, heads, dim)
+        out = patterns.attend(rows, key, value, attention_mask, scaling)
+        return out.reshape(batch, count, heads, value.shape[-1]), None
     if attention_mask is not None:
         attention_mask = folded_mask(attention_mask, heads // key.shape[1])
     rows = query.transpose(1, 2).reshape(batch * count, heads, dim)

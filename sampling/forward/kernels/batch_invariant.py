@@ -24,10 +24,10 @@ _UNIT = 16
 class AttentionPattern(Protocol):
     """Which rows of the buffers n tokens see."""
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None = None) -> Tensor:
         """`[S * n, heads, D]` on buffers of S sequences, `[S, kv_heads, capacity, D]` -> `[S * n, heads * D]`.
 
-        There is room for as many columns as `columns_for` says.
+        There is room for as many columns as `columns_for` says. scale: of the scores, 1 / sqrt(D) where none is given.
         """
         ...
 
@@ -57,12 +57,13 @@ class _Folded:
         sequences, count, self.columns = mask.shape
         group = heads.heads // heads.kv_heads
         self._by_token = sequences, count, heads.kv_heads, group, heads.dim
-        self._by_head = sequences, heads.kv_heads, group, count, heads.dim
         self._used = used = group * count
         rows = _filled(used, _sizes(mask.dtype, heads.dim).rows)
         self.mask = F.pad(mask.repeat(1, group, 1), (0, 0, 0, rows - used)).unsqueeze(1)
         self._scratch = mask.new_zeros(sequences, heads.kv_heads, rows, heads.dim)
-        self._place = self._scratch[:, :, :used].view(self._by_head).permute(0, 3, 1, 2, 4)
+        self._place = (
+            self._scratch[:, :, :used].view(sequences, heads.kv_heads, group, count, heads.dim).permute(0, 3, 1, 2, 4)
+        )
 
     def lay_out(self, query: Tensor) -> Tensor:
         """`[S * n, heads, D]` as products take them, good until the next call."""
@@ -71,9 +72,9 @@ class _Folded:
 
     def collect(self, out: Tensor) -> Tensor:
         """`[S, kv_heads, rows, D]` -> `[S * n, heads * D]`."""
-        sequences, count, kv_heads, group, dim = self._by_token
-        by_head = out.narrow(2, 0, self._used).reshape(self._by_head)
-        return by_head.permute(0, 3, 1, 2, 4).reshape(sequences * count, kv_heads * group * dim)
+        sequences, count, kv_heads, group, _ = self._by_token
+        by_head = out.narrow(2, 0, self._used).reshape(sequences, kv_heads, group, count, -1)
+        return by_head.permute(0, 3, 1, 2, 4).reshape(sequences * count, -1)
 
 
 class CausalRows:
@@ -83,12 +84,12 @@ class CausalRows:
         self._counts, self._dtype, self._most = counts, dtype, int(counts.max())
         self._folded: dict[_Heads, _Folded] = {}
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None = None) -> Tensor:
         """See `AttentionPattern.attend`."""
         heads = _Heads(query.shape[1], keys.shape[1], query.shape[2])
         folded = self._folded.get(heads) or self._fold(heads)
         keys, values = keys.narrow(2, 0, folded.columns), values.narrow(2, 0, folded.columns)
-        return folded.collect(_attended(folded.lay_out(query), keys, values, folded.mask))
+        return folded.collect(_attended(folded.lay_out(query), keys, values, folded.mask, scale))
 
     def _fold(self, heads: _Heads) -> _Folded:
         columns = columns_for(self._most, self._dtype, heads.dim)
@@ -125,16 +126,16 @@ class RootToLeafPaths:
             for tokens in _share_paths(ways)
         ]
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None = None) -> Tensor:
         """See `AttentionPattern.attend`; the rows lie as they did when it ends."""
-        out = query.new_empty(len(query), query.shape[1] * query.shape[2])
+        out = query.new_empty(len(query), query.shape[1] * values.shape[-1])
         held = [
             (moving, moving.clone()) for moving in (tensor[:, :, self._start : self._stop] for tensor in (keys, values))
         ]
         for tokens, rows, chain in self._paths:
             for moving, before in held:
                 torch.index_select(before, 2, rows, out=moving.narrow(2, 0, len(rows)))
-            out.index_copy_(0, tokens, chain.attend(query.index_select(0, tokens), keys, values))
+            out.index_copy_(0, tokens, chain.attend(query.index_select(0, tokens), keys, values, scale))
         for moving, before in held:
             moving.copy_(before)
         return out
@@ -159,12 +160,12 @@ def _filled(count: int, sizes: Sequence[int]) -> int:
     return count - left + next((size for size in sizes if size >= left), 0) if left else count
 
 
-def _attended(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+def _attended(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float | None = None) -> Tensor:
     """`[S, kv_heads, rows, D]` on `[S, kv_heads, columns, D]`."""
     if query.shape[:2] == (1, 1):  # threads would share one product; two are one for each thread
         query, keys, values = (tensor.expand(2, -1, -1, -1) for tensor in (query, keys, values))
-        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)[:1]
-    return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)[:1]
+    return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
 
 
 @cache

@@ -160,8 +160,13 @@ class PackedLinear(PlainLinear):
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
         return y
 
+    def dense(self) -> Tensor:
+        """The weight as it was, `[out, in]`."""
+        weight: Tensor = self._packed.to_dense()
+        return weight
+
     def with_kernel(self, kernel: Kernel) -> Product:
-        return kernel(self._packed.to_dense(), self._bias)
+        return kernel(self.dense(), self._bias)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

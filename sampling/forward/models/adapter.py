@@ -1,6 +1,7 @@
 """Any transformers causal model as a runner's model: its own modules, our cache, our mask."""
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -105,11 +106,14 @@ class TransformersModel(TransformersWeights):
     """Feeds positions, a ready mask and a cache to the model's own forward.
 
     keeps_rows: see `LeanModel`. rows_shape: heads and width of the rows that its layers keep, where all keep the same
-    and that was looked at.
+    and that was looked at. kernel: what computes its products, where there was a choice. batch_invariant: whether its
+    attention is; see `Format`.
     """
 
     keeps_rows = True
     rows_shape: BlockShape | None = None
+    kernel: str | None = None
+    batch_invariant = False
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(model)
@@ -120,6 +124,12 @@ class TransformersModel(TransformersWeights):
         if getattr(model, "_supports_attention_backend", False) and model._supports_sdpa:
             attention.register()
             model.set_attn_implementation(attention.FOLDED)
+
+    def with_batch_invariance(self, on: bool) -> "TransformersModel":
+        """The same model, its attention batch-invariant or not."""
+        made = copy(self)
+        made.batch_invariant = on
+        return made
 
     def rows_cache(self) -> TransformersRowsCache:
         """See `Shareable.rows_cache`; `rows_shape` is known by then."""
@@ -143,15 +153,16 @@ class TransformersModel(TransformersWeights):
         if not self.trees:
             self._refuse_tree(positions, cache.following(len(positions)))
         last = rows if isinstance(rows, int) and (cache.single or not rows) else None
-        output = self.hf(
-            input_ids=cache.batched(tokens),
-            position_ids=cache.batched(positions),
-            attention_mask=cache.batched_mask(mask),
-            past_key_values=cache.view,
-            use_cache=True,
-            logits_to_keep=0 if last is None else max(last, 1),
-            output_hidden_states=bool(hidden),
-        )
+        with attention.batch_invariant(self.batch_invariant):
+            output = self.hf(
+                input_ids=cache.batched(tokens),
+                position_ids=cache.batched(positions),
+                attention_mask=cache.batched_mask(mask),
+                past_key_values=cache.view,
+                use_cache=True,
+                logits_to_keep=0 if last is None else max(last, 1),
+                output_hidden_states=bool(hidden),
+            )
         states = {layer: cache.flat(output.hidden_states[layer]) for layer in hidden}
         if last == 0:
             return output.logits[0, :0], states

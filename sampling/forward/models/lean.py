@@ -102,6 +102,10 @@ class LeanModel:
             raise UserError(f"what lies between products is compiled on CPUs and CUDA, and this is on {self.device}")
         return replace(self, blocks=compiled(self.blocks, tell) if self.device.type == "cpu" else fused(self.blocks))
 
+    def with_batch_invariance(self, on: bool) -> "LeanModel":
+        """The same model, its attention batch-invariant or not."""
+        return replace(self, batch_invariant=on)
+
     @cached_property
     def int8(self) -> "LeanModel":
         """The same model with its products in int8; made once, because many layers take seconds."""

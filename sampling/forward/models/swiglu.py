@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-_ONE_THREAD = 2**15 - 1
+ONE_THREAD = 2**15 - 1
 
 
 def silu_and_mul(gate_up: Tensor) -> Tensor:
@@ -14,7 +14,7 @@ def silu_and_mul(gate_up: Tensor) -> Tensor:
     border are computed one by one, and differ in the last bit from those computed side by side.
     """
     gate, up = gate_up.chunk(2, dim=-1)
-    rows = max(1, _ONE_THREAD // gate.shape[1])
+    rows = max(1, ONE_THREAD // gate.shape[1])
     if gate.device.type != "cpu" or len(gate) <= rows:
         return F.silu(gate) * up
     return torch.cat([F.silu(few) for few in gate.split(rows)]) * up

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -127,8 +129,21 @@ def test_loading_decides_and_a_difference_is_a_bug_then(tmp_path: Path, monkeypa
     assert asked == [True, False]
 
 
-def test_transformers_own_layers_are_refused_by_name(tmp_path: Path) -> None:
+@needs_packed
+def test_transformers_own_layers_are_batch_invariant_on_packed_products(tmp_path: Path) -> None:
     folder = save_checkpoint(tmp_path / "gpt2", gpt2())
-    assert not loaded(folder).target_info.batch_invariant and not loaded(folder).notes
-    with refused("batch_invariant on", "gpt2", "off"):
-        loaded(folder, batch_invariant="on")
+    packed = loaded(folder, kernel="packed", batch_invariant="on")
+    assert packed.target_info.batch_invariant and packed.target_info.kernel == "packed"
+    plain = loaded(folder, kernel="plain")
+    assert plain.target_info.kernel == "plain" and bool(plain.notes) is not plain.target_info.batch_invariant
+    loaded(folder)  # the kernel is chosen again
+
+
+def test_other_models_are_refused_by_name() -> None:
+    other: Any = SimpleNamespace(device=torch.device("cpu"))
+    assert batch_invariant(other, info(), "auto", tiny_tokenizer()) == (other, info(), None)
+    with refused("batch_invariant on", "tiny", "off"):
+        batch_invariant(other, info(), "on", tiny_tokenizer())
+    other.device = torch.device("cuda")
+    with refused("batch_invariant on", "tiny", "cuda"):
+        batch_invariant(other, info(), "on", tiny_tokenizer())
