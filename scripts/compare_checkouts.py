@@ -1,6 +1,7 @@
 """Whether a change made decoding slower: the same generations in two checkouts, which take turns.
 
 uv run scripts/compare_checkouts.py OLD NEW [--formats float32,bfloat16,int8,int4] [--turns 4] [--length 64]
+[--context 300] [--methods "target;mtp"]
 
 Both checkouts are loaded at once, each in a process with its own environment (`uv sync` there first), and asked for one
 generation after the other: old, new, new, old, ... So what slows the machine for a while falls on both. Which of them
@@ -52,10 +53,12 @@ from sampling.methods.settings import Settings
 from sampling.pair.pair_engine import PairEngine
 from utils.events import Round
 
-options, prompt, length = json.loads(sys.argv[1])
+options, prompt, length, context = json.loads(sys.argv[1])
 engine = PairEngine(load_pair(LoadOptions(**options)))
 engine = engine.in_format(options.get("target_weights", engine.describe().target.stored))
 ids = engine.tokenise([prompt], True)
+if context:
+    ids = (engine.tokenise([prompt], False) * context)[: context - len(ids)] + ids
 print("ready", flush=True)
 for line in sys.stdin:
     name, own = json.loads(line)
@@ -93,9 +96,10 @@ class Checkout:
 
 
 @contextmanager
-def opened(folder: Path, options: dict[str, Any], length: int) -> Iterator[Checkout]:
+def opened(folder: Path, options: dict[str, Any], length: int, context: int) -> Iterator[Checkout]:
     """A checkout with the default pair loaded."""
-    command = [str(folder / ".venv" / "bin" / "python"), "-c", ANSWERING, json.dumps([options, PROMPT, length])]
+    about = json.dumps([options, PROMPT, length, context])
+    command = [str(folder / ".venv" / "bin" / "python"), "-c", ANSWERING, about]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     with subprocess.Popen(command, cwd=folder, text=True, env=environment, **pipes) as process:  # type: ignore[call-overload]
@@ -117,23 +121,28 @@ def main(
     formats: Annotated[str, typer.Option(help=f"of {', '.join(FORMATS)}, between commas")] = ",".join(FORMATS),
     turns: Annotated[int, typer.Option(min=1, help="generations of each checkout, method, format and order")] = 4,
     length: Annotated[int, typer.Option(min=1, help="new tokens of a generation")] = 64,
+    context: Annotated[int, typer.Option(min=0, help="tokens of the prompt; 0: as it is")] = 0,
+    methods: Annotated[str, typer.Option(help="of the table, between semicolons")] = ";".join(METHODS),
 ) -> None:
     """Milliseconds a round (`auto`: a token) in both checkouts, their paired ratio, and whether the ids agree."""
     if unknown := [name for name in formats.split(",") if name not in FORMATS]:
         raise typer.BadParameter(f"formats {unknown[0]!r} given; expected of {', '.join(FORMATS)}")
+    if unknown := [name for name in methods.split(";") if name not in METHODS]:
+        raise typer.BadParameter(f"methods {unknown[0]!r} given; expected of {'; '.join(METHODS)}")
+    chosen = {name: METHODS[name] for name in methods.split(";")}
     table = Table("format", "method", "old, ms", "new, ms", "new / old", "ids equal", "peak MB, old / new")
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=len(formats.split(",")) * len(METHODS) * 2 * turns)
+        task = progress.add_task("", total=len(formats.split(",")) * len(chosen) * 2 * turns)
         for format in formats.split(","):
-            pairs: dict[str, list[list[Pair]]] = {name: [] for name in METHODS}
+            pairs: dict[str, list[list[Pair]]] = {name: [] for name in chosen}
             for swapped in (False, True):
                 first, second = (new, old) if swapped else (old, new)
                 options = FORMATS[format]
                 with (
-                    opened(first.resolve(), options, length) as one,
-                    opened(second.resolve(), options, length) as other,
+                    opened(first.resolve(), options, length, context) as one,
+                    opened(second.resolve(), options, length, context) as other,
                 ):
-                    for name, run in METHODS.items():
+                    for name, run in chosen.items():
                         progress.update(task, description=f"{format}, {name}")
                         taken = list(taking_turns(one, other, run, turns, lambda: progress.advance(task)))
                         pairs[name].append([pair[::-1] for pair in taken] if swapped else taken)
