@@ -41,5 +41,6 @@ def _part(whole: object, name: str) -> Mapping[str, Any]:
 def _model(about: Mapping[str, Any]) -> str:
     facts = [str(about[name]) for name in ("device", "dtype") if about.get(name)]
     facts += [f"{about['stored']} weights"] if about.get("stored", WEIGHTS[0]) != WEIGHTS[0] else []
+    facts += ["batch-invariant"] if about.get("batch_invariant") is True else []
     kind = ", ".join(facts)
     return f"{about.get('name', 'unknown')}{f' ({kind})' if kind else ''}"

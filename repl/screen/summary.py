@@ -13,7 +13,7 @@ from utils.parameter import Parameter, Values
 
 
 def summary(session: Session) -> str:
-    """The settings that matter for what answers a prompt, the format of a rounded target, and cards' values."""
+    """The settings that matter for what answers a prompt, what the target is, and cards' values."""
     values, runs = session.settings, session.runs()
     used = {name for run in runs for name in _read(run, values)}
     used |= {p.name for p in GENERAL} - _unread(values, runs)
@@ -24,6 +24,8 @@ def summary(session: Session) -> str:
     pair = session.loading.pair
     if pair is not None and pair.target_info.stored != WEIGHTS[0]:
         settings.append(f"target_weights {pair.target_info.stored}")
+    if pair is not None and pair.target_info.batch_invariant:
+        settings.append("batch-invariant")
     return ", ".join([*settings, *recommended(runs)])
 
 

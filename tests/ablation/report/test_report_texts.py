@@ -115,4 +115,6 @@ def test_the_machine_and_the_models_are_told() -> None:
     target = {"name": "T", "device": "cpu", "dtype": "float32"}
     fixed = {"machine": {"cpu": "EPYC", "threads": 2}, "target": target, "drafter": None}
     assert measured_on({"fixed": fixed}) == "Measured on EPYC, 2 threads; target T (cpu, float32)."
+    alike = {**fixed, "target": {**target, "batch_invariant": True}}
+    assert measured_on({"fixed": alike}).endswith("target T (cpu, float32, batch-invariant).")
     assert measured_on(None) == measured_on({"fixed": {}}) == measured_on({"fixed": {"machine": "a toaster"}}) == ""
