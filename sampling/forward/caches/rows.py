@@ -26,7 +26,7 @@ from sampling.forward.kernels.batch_invariant import AttentionPattern, CausalRow
 from sampling.forward.models.steps import BlockShape
 from utils.device.sent import sent
 
-_ROOM = 256
+_ROOM = 512
 
 
 @dataclass(frozen=True, slots=True)
