@@ -34,7 +34,7 @@ KEYS = """id, task, turn, method, lossless, settings, prompt_tokens, new_tokens,
   inner_accepted, rounds_by_drafter, token_verify_ms, token_growth_ms, token_draft_ms, token_judging_ms, token_rest_ms,
   predicted_token_ms,
   break_even_tokens, break_even_alpha, started, cpu_mhz, other_cores, kernel, target_weights, compiled,
-  graphs, bytes_per_token, roofline_share, capture_s, drafted_by_round, batch, rate,
+  batch_invariant, graphs, bytes_per_token, roofline_share, capture_s, drafted_by_round, batch, rate,
   queued_s, live_rows, tpot_ms, waited_s, throughput_tps, e2e_throughput_tps, goodput_rps,
   engine, engine_version, concurrency, referee, referee_place, referee_behind, host, prefill_shared, kv_bytes,
   kv_transfer_ms"""
