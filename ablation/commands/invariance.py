@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ablation.commands.quality import refuse_to_replace
 from ablation.commands.shared.opened import opened
 from ablation.commands.shared.options import Json, exit_statuses, load_chosen, out_console
 from sampling.loading.options import LoadOptions
@@ -80,14 +81,9 @@ def _counts(text: str) -> list[int]:
 
 
 def _refuse_picture(path: Path | None) -> None:
-    if path is None:
-        return
-    if path.suffix not in _PICTURES:
+    if path is not None and path.suffix not in _PICTURES:
         raise wrong_value("--picture", str(path), f"a name that ends with {', '.join(_PICTURES)}")
-    if path.exists():
-        raise UserError(f"{str(path)!r} exists; it was left alone. Choose another name")
-    if not path.parent.is_dir():
-        raise UserError(f"{str(path)!r} cannot be written: there is no folder {str(path.parent)!r}")
+    refuse_to_replace(path)
 
 
 def _facts(result: "CountResult", context: int) -> dict[str, object]:
