@@ -39,6 +39,7 @@ GENERATIONS = {
     "load": 24 * 4 * 4,
     "engines": 12 * 4 * 2,
     "untrained": 50 * 9,
+    "exact": 90 * 20 * 2,
 }
 
 
