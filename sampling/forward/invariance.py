@@ -15,7 +15,8 @@ from sampling.forward.runner import ModelRunner, prefill
 
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 33, 65)
 _ALONE = 8
-_BEFORE = 150
+# The rows behind them lie on both sides of a border of columns.
+_BEFORE = 220
 _DEAREST = 1.1
 _TOY = 1e6
 
@@ -30,13 +31,14 @@ class Invariant(CausalModel, Protocol):
         ...
 
 
-def batch_invariant_here(model: Invariant, about: str, text: Sequence[int]) -> bool:
+def batch_invariant_here(runner: ModelRunner, about: str, text: Sequence[int]) -> bool:
     """Whether it is: asked of the model once, then kept in the cache folder.
 
-    model: one whose attention is. about: its sizes and format, on which the answer depends beside the machine. text:
-    ids of any length, whose states are looked at.
+    runner: of a model whose attention is, or one whose forwards have one width. about: its sizes and format, on which
+    the answer depends beside the machine. text: ids of any length, whose states are looked at.
     """
-    return choose("batch-invariant", about, lambda: _verdict(model, text), timed=False)
+    about = f"{about}, one width" if runner.one_width else about
+    return choose("batch-invariant", about, lambda: _verdict(runner, text), timed=False)
 
 
 def within_its_price(model: Invariant, about: str, text: Sequence[int]) -> bool:
@@ -50,9 +52,9 @@ def within_its_price(model: Invariant, about: str, text: Sequence[int]) -> bool:
 
 
 @torch.inference_mode()
-def first_difference(model: Invariant, text: Sequence[int]) -> int | None:
+def first_difference(runner: ModelRunner, text: Sequence[int]) -> int | None:
     """The smallest of `COUNTS` that gives a row other bits than fewer rows do; None: no such."""
-    runner, behind = _begun(model, text, COUNTS[-1])
+    runner, behind = _begun(runner.another(), text, COUNTS[-1])
     length, known = runner.length, list[Tensor]()
     for token in behind[:_ALONE]:
         known.append(runner.forward([token]).logits[0].clone())
@@ -67,13 +69,13 @@ def first_difference(model: Invariant, text: Sequence[int]) -> int | None:
     return None
 
 
-def _verdict(model: Invariant, text: Sequence[int]) -> TrialVerdict:
-    return TrialVerdict(first_difference(model, text) is None, settled=True)
+def _verdict(runner: ModelRunner, text: Sequence[int]) -> TrialVerdict:
+    return TrialVerdict(first_difference(runner, text) is None, settled=True)
 
 
 @torch.inference_mode()
 def _priced(model: Invariant, text: Sequence[int]) -> TrialVerdict:
-    sides = [_begun(side, text, ROWS[-1]) for side in (model, model.with_batch_invariance(False))]
+    sides = [_begun(ModelRunner(side), text, ROWS[-1]) for side in (model, model.with_batch_invariance(False))]
 
     def turn() -> list[Times]:
         return [tuple(_forward_s(runner, behind[:count]) for count in ROWS) for runner, behind in sides]
@@ -81,11 +83,11 @@ def _priced(model: Invariant, text: Sequence[int]) -> TrialVerdict:
     return autotune(turn, lambda fastest: sum(fastest[0]) <= _DEAREST * sum(fastest[1]), otherwise=True)
 
 
-def _begun(model: Invariant, text: Sequence[int], most: int) -> tuple[ModelRunner, list[int]]:
-    """A runner that has read some of a text, and the tokens behind that, `most` or as many as its window takes."""
+def _begun(runner: ModelRunner, text: Sequence[int], most: int) -> tuple[ModelRunner, list[int]]:
+    """The runner behind some of a text, and the tokens that follow, `most` or as many as its window takes."""
+    model = runner.model
     before = min(_BEFORE, model.window // 2)
     tokens = [token % model.vocab_size for token in islice(cycle(text or (0,)), min(before + most, model.window))]
-    runner = ModelRunner(model)
     prefill(runner, tokens[:before])
     return runner, tokens[before:]
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sampling.forward.caches.cache import KeptCache, Rows, SequenceCache, seen_by_branches
 from sampling.forward.causal_model import CausalModel, Output, PromptReading, Shareable, as_ids
+from sampling.forward.graphs.one_width import OneWidthGraphs
 from sampling.forward.graphs.sequence_graphs import SequenceGraphs
 from sampling.forward.requests import RequestingRunner, StepGenerator, run_single
 
@@ -227,10 +228,20 @@ class ModelRunner(CachedRunner):
         """A runner whose forwards have fixed shapes. An output holds until the next forward."""
         return cls(model, vocab_size, SequenceGraphs(model))
 
+    @classmethod
+    def with_one_width(cls, model: Shareable, vocab_size: int | None = None) -> "ModelRunner":
+        """A runner whose every forward computes as many rows: see `OneWidthGraphs`."""
+        return cls(model, vocab_size, OneWidthGraphs(model))
+
     @property
     def fixed_shapes(self) -> bool:
         """See `WholeRunner.fixed_shapes`."""
         return self.graphs is not None
+
+    @property
+    def one_width(self) -> bool:
+        """Whether all its forwards compute as many rows."""
+        return isinstance(self.graphs, OneWidthGraphs)
 
     @property
     def cache(self) -> SequenceCache:
@@ -244,7 +255,7 @@ class ModelRunner(CachedRunner):
 
     def on(self, model: CausalModel) -> "ModelRunner":
         """See `WholeRunner.on`."""
-        return type(self)(model, self.vocab_size, self.graphs and SequenceGraphs(cast(Shareable, model)))
+        return type(self)(model, self.vocab_size, self.graphs and self.graphs.of(cast(Shareable, model)))
 
     def another(self) -> "ModelRunner":
         """See `WholeRunner.another`; it takes over the cache and the graphs of one that is gone."""

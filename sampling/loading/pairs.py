@@ -2,18 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import torch
 
-from sampling.forward.causal_model import CausalModel, Shareable
 from sampling.forward.kernels.formats import FORMATS, FULL, refuse_format
 from sampling.forward.kernels.probe import refuse_unpacked, use_packed
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models.lean import LeanModel
-from sampling.forward.runner import ModelRunner, WholeRunner
+from sampling.forward.runner import ModelRunner
 from sampling.loading.checkpoint import LoadedModel, Placement, load_model
 from sampling.loading.devices import choose_device, choose_dtype
+from sampling.loading.fixed_shapes import on_graphs
 from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
 from sampling.loading.options import BATCH_INVARIANT, COMPILE, GRAPHS, KERNELS, RANDOM, SELF, WEIGHTS, LoadOptions
 from sampling.loading.origin import resolve
@@ -21,7 +20,7 @@ from sampling.loading.random_weights import load_random
 from sampling.loading.refusals.checks import common_vocabulary, compare_tokenizers, refuse_two_kinds, same_tokenizer
 from sampling.loading.sharded import together
 from sampling.loading.stages import Progress, silent
-from sampling.pair.model_info import ModelInfo, batch_invariant, compiled
+from sampling.pair.model_info import batch_invariant, compiled
 from sampling.pair.pair import MODEL, Pair
 from sampling.pair.profile_store import with_stored
 from sampling.vocabularies.crossing import AUTO, TOLD, Crossing
@@ -71,7 +70,7 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
     place = Placement(device, _products(dtype, options, device), options.target_weights, size)
     drafter_place = Placement(drafter_device, drafter_dtype, processes=size if options.drafter_tp else 1)
     target = _compiled(_load(options.target, place, options, progress), options, progress)
-    target = _batch_invariant(target, options, progress)
+    target, why = _batch_invariant(target, options, progress)
     if target.encoder and options.heads:
         raise UserError(
             f"--heads {options.heads} given, and {target.info.name} is an encoder-decoder model; "
@@ -82,13 +81,13 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
     if options.drafter is None:
         pair = _alone(target) if model_head is None else _with_own_drafter(target, model_head)
         pair = replace(pair, heads=heads, compile=options.compile, batch_invariant=options.batch_invariant)
-        return _on_graphs(pair, graphs)
+        return on_graphs(pair, graphs, why)
     drafter = _drafter(options.drafter, drafter_place, target, place, options, progress)
     progress("Checking the pair")
     itself = drafter.info.place == target.info.place != ""
     drafter_heads = heads if itself else heads_for(drafter.info.name, None)
     pair = replace(_paired(target, drafter), heads=heads, drafter_heads=drafter_heads)
-    return _on_graphs(replace(pair, compile=options.compile, batch_invariant=options.batch_invariant), graphs)
+    return on_graphs(replace(pair, compile=options.compile, batch_invariant=options.batch_invariant), graphs, why)
 
 
 def _drafter(
@@ -120,49 +119,14 @@ def _compiled(loaded: LoadedModel, options: LoadOptions, progress: Progress) -> 
     return replace(loaded, model=model, info=info, notes=(*loaded.notes, *([note] if note else [])))
 
 
-def _batch_invariant(loaded: LoadedModel, options: LoadOptions, progress: Progress) -> LoadedModel:
-    """The same model with rows that do not depend on each other, where that is wanted. Raises `UserError`."""
+def _batch_invariant(loaded: LoadedModel, options: LoadOptions, progress: Progress) -> tuple[LoadedModel, str | None]:
+    """The same model with rows that do not depend on each other, where that is wanted, or why it cannot have them."""
     progress(f"Comparing rows of {loaded.info.name}")
     fixed = options.graphs == "on" and loaded.info.stored == FULL and options.batch_invariant == "auto"
     wanted = "off" if fixed else options.batch_invariant
-    model, info, note = batch_invariant(loaded.model, loaded.info, wanted, loaded.tokenizer)
-    return replace(loaded, model=model, info=info, notes=(*loaded.notes, *([note] if note else [])))
-
-
-def _on_graphs(pair: Pair, wanted: str) -> Pair:
-    """The pair with runners of fixed shapes, where `LoadOptions.graphs` wants them. Raises `UserError`."""
-    target, info, note = _fixed(pair.target, pair.target_info, wanted)
-    pair = replace(pair, target=target, target_info=info, notes=(*pair.notes, *note))
-    if pair.drafter is None or pair.drafter_info is None:
-        return pair
-    drafter, info, note = _fixed(pair.drafter, pair.drafter_info, wanted)
-    return replace(pair, drafter=drafter, drafter_info=info, notes=(*pair.notes, *note))
-
-
-def _fixed(runner: WholeRunner, info: ModelInfo, wanted: str) -> tuple[WholeRunner, ModelInfo, tuple[str, ...]]:
-    """A runner of fixed shapes for the same model, where it is wanted and can be had, else why not in a sentence."""
-    model = runner.model
-    if wanted == "off" or (wanted == "auto" and model.device.type != "cuda"):
-        return runner, info, ()
-    why = _why_not_fixed(model)
-    if why is None:
-        fixed = ModelRunner.with_graphs(cast(Shareable, model), runner.vocab_size)
-        return fixed, replace(info, graphs=True), ()
-    if wanted == "on":
-        raise UserError(f"graphs on given, and {info.name} cannot have them: {why}; expected auto or off")
-    return runner, info, (f"{info.name} runs without graphs: {why}.",)
-
-
-def _why_not_fixed(model: CausalModel) -> str | None:
-    if isinstance(model, LeanModel):
-        return "it is batch-invariant, and its shapes follow the text" if model.batch_invariant else None
-    from sampling.forward.kernels.numerics_check import probe_tokens
-    from sampling.forward.models.adapter import TransformersModel  # with transformers' model code, which costs seconds
-    from sampling.loading.probe import why_not_fixed
-
-    if type(model) is TransformersModel:
-        return why_not_fixed(model, probe_tokens(model.hf.config))
-    return "its rows are more than keys and values of a text"
+    model, info, why = batch_invariant(loaded.model, loaded.info, wanted, loaded.tokenizer)
+    notes = loaded.notes if why is None or wanted == "on" else (*loaded.notes, f"{info.name} {why}.")
+    return replace(loaded, model=model, info=info, notes=notes), why
 
 
 def _use_kernel(name: str) -> None:

@@ -13,8 +13,10 @@ from sampling.forward.invariance import Invariant, batch_invariant_here, within_
 from sampling.forward.kernels.formats import FULL
 from sampling.forward.kernels.shape_check import LayerSizes
 from sampling.forward.models.lean import LeanModel
+from sampling.forward.runner import ModelRunner
 from utils.errors import UserError
 
+_ASK = "infer.py invariance says where"
 _TEXT = """The river was low that summer, and the children walked across it on the stones. On the other side
 they found an old mill: its wheel was broken, but the door stood open. Inside, 12 sacks of flour (each of 25 kg) leaned
 on a wall. "Who lives here?" asked the youngest. def answer(name): return f"Nobody, {name}." They stayed until dark.
@@ -70,28 +72,34 @@ def batch_invariant(
 ) -> tuple[CausalModel, ModelInfo, str | None]:
     """The model with rows that do not depend on each other, where `LoadOptions.batch_invariant` wants them.
 
-    Also a note where it cannot have them. tokenizer: the model's. Raises `UserError` where they are asked for and
-    cannot be had.
+    Also why it cannot have them, where it should. tokenizer: the model's.
     """
     model = cast(Invariant, model)
-    if not hasattr(model, "with_batch_invariance") or model.device.type != "cpu":
-        if wanted == "on":
-            where = "keeps more than rows" if model.device.type == "cpu" else f"is on {model.device}"
-            raise UserError(f"batch_invariant on given, and {info.name} {where}; expected auto or off")
-        return model, info, None
+    if model.device.type != "cpu":
+        return model, info, f"is on {model.device}" if wanted == "on" else None
+    if not hasattr(model, "with_batch_invariance"):
+        return model, info, "keeps more than rows" if wanted == "on" else None
     if wanted == "off":
         return model.with_batch_invariance(False), info, None
     invariant, about, text = model.with_batch_invariance(True), _about(model, info), probe_ids(tokenizer)
-    if not batch_invariant_here(invariant, about, text):
+    if not batch_invariant_here(ModelRunner(invariant), about, text):
         kernel = f" under kernel {info.kernel}" if info.kernel else ""
-        why = f"among others a row comes out with other bits{kernel} (infer.py invariance says where)"
+        why = f"is not batch-invariant: among others a row comes out with other bits{kernel} ({_ASK})"
     elif wanted == "auto" and info.stored == FULL and not within_its_price(invariant, about, text):
-        why = "it would cost more than 10 %"
+        why = "is not batch-invariant: it would cost more than 10 %"
     else:
         return invariant, replace(info, batch_invariant=True), None
-    if wanted == "on":
-        raise UserError(f"batch_invariant on given, and {info.name} cannot be: {why}; expected auto or off")
-    return model.with_batch_invariance(False), info, f"{info.name} is not batch-invariant: {why}."
+    return model.with_batch_invariance(False), info, why
+
+
+def checked_in_one_width(runner: ModelRunner, info: ModelInfo, tokenizer: PreTrainedTokenizerBase) -> ModelInfo:
+    """What is known of a model whose forwards all have one width. Raises `UserError` where rows differ even so."""
+    if batch_invariant_here(runner, _about(cast(Invariant, runner.model), info), probe_ids(tokenizer)):
+        return replace(info, graphs=True, batch_invariant=True)
+    raise UserError(
+        f"batch_invariant on given, and in forwards of one width, too, a row of {info.name} comes out with other bits "
+        "among others; expected auto or off"
+    )
 
 
 def probe_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:

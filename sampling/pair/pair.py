@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
@@ -13,7 +13,7 @@ from sampling.forward.kernels.int8 import Int8Linear, in_int8
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.recomputing import RecomputingRunner
-from sampling.forward.runner import Runners, WholeRunner
+from sampling.forward.runner import ModelRunner, Runners, WholeRunner
 from sampling.forward.sharing import SharedModel
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
@@ -21,7 +21,7 @@ from sampling.methods.parameters import VOCABULARY, WEIGHTS
 from sampling.methods.part import OF_DRAFTER
 from sampling.pair import pair_messages as messages
 from sampling.pair.drafting_pair import ArithmeticT
-from sampling.pair.model_info import ModelInfo, batch_invariant, compiled
+from sampling.pair.model_info import ModelInfo, batch_invariant, checked_in_one_width, compiled
 from sampling.pair.profile import LatencyProfile
 from sampling.pair.prompt_ids import prompt_ids
 from sampling.vocabularies.crossing import AUTO, Crossing
@@ -219,13 +219,18 @@ class Pair:
         if not isinstance(model, LeanModel):
             raise UserError(messages.own_layers(asked, info.name))
         refuse_indivisible(name, info.name, LayerSizes.of_model(model), asked)
-        if info.graphs and FORMATS[name].batch_invariant_on(self.target.device):
+        one_width = isinstance(self.target, ModelRunner) and self.target.one_width
+        if info.graphs and not one_width and FORMATS[name].batch_invariant_on(self.target.device):
             raise UserError(f"{asked} and graphs on given; on a CPU expected one of them")
         info = replace(info, kernel=None, stored=name, compiled=False, batch_invariant=False)
         made, info, steps = compiled(model.with_format(FORMATS[name]), info, self.compile)
-        made, info, rows = batch_invariant(made, info, self.batch_invariant, self.tokenizer)
-        notes = (*self.notes, *(note for note in (steps, rows) if note))
-        return replace(self, target=self.target.on(made), target_info=info, notes=notes, profile=None)
+        wanted = "off" if one_width else self.batch_invariant
+        made, info, why = batch_invariant(made, info, wanted, self.tokenizer)
+        runner = self.target.on(made)
+        if one_width:
+            info = checked_in_one_width(cast(ModelRunner, runner), info, self.tokenizer)
+        notes = (*self.notes, *(note for note in (steps, why and f"{info.name} {why}.") if note))
+        return replace(self, target=runner, target_info=info, notes=notes, profile=None)
 
     def recomputing(self) -> "Pair":
         """The same models without a KV cache: the reference that cached runs must agree with."""

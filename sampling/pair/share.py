@@ -27,6 +27,11 @@ def shared_runner(runner: Runner) -> SharedRunner:
             raise UserError(f"{name} takes one sequence at a time: {why}; expected no batch")
     elif not isinstance(model, LeanModel):
         raise UserError(f"{name} takes one sequence at a time; expected no batch, or a decoder-only model")
+    if isinstance(runner, ModelRunner) and runner.one_width:
+        raise UserError(
+            f"{name} takes one sequence at a time: all its forwards have one width (batch_invariant on); "
+            "expected no batch, or batch_invariant off"
+        )
     lean = isinstance(model, LeanModel) and not model.batch_invariant
     return SharedRunner(model, runner.vocab_size, lean and isinstance(runner, ModelRunner) and runner.fixed_shapes)
 

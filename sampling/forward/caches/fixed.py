@@ -42,11 +42,13 @@ class FixedSlot(RowsSlot):
         super().crop(length)
         self._send_length()
 
-    def columns(self, count: int) -> int:
-        """Columns of the next forward, which writes so many rows: whole buckets. There is room for them then."""
-        rows = self.length + count
-        grow(self.owner, rows, self._most, ROOM)
-        return min(self.owner.keys.shape[3], whole_buckets(rows))
+    def columns(self, count: int, read: int | None = None) -> int:
+        """Columns of the next forward, which writes so many rows: whole buckets. There is room for them then.
+
+        read: how many of the rows have to see themselves; the others fill up, and nobody reads them (default: all).
+        """
+        grow(self.owner, self.length + count, self._most, ROOM)
+        return min(self.owner.keys.shape[3], whole_buckets(self.length + (read or count)))
 
     def lay_out(self, count: int, parents: Sequence[int] | None = None) -> tuple[Tensor, None]:
         """See `SequenceCache.lay_out`."""

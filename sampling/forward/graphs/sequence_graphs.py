@@ -6,6 +6,7 @@ and a tree of one width share a graph: which row sees which is an input.
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache, partial
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -49,8 +50,11 @@ def _tree(parents: Sequence[int], width: int, device: torch.device) -> tuple[Ten
 class SequenceGraphs:
     """Forwards of one sequence as graphs. What they return holds until the next forward.
 
-    Those of one model hand caches and graphs on to each other.
+    Those of one model hand caches and graphs on to each other. whole: logits are computed of all rows or of none, so
+    that the output matrix, too, meets as many rows in every forward.
     """
+
+    whole = False
 
     def __init__(self, model: Shareable, pool: CachePool | None = None) -> None:
         self.model = model
@@ -58,9 +62,13 @@ class SequenceGraphs:
         self._pool = pool or CachePool(model.rows_cache, most)
         self.cache, self._captured = self._pool.take(self)
 
-    def another(self) -> "SequenceGraphs":
+    def another(self) -> Self:
         """Those of one more sequence."""
-        return SequenceGraphs(self.model, self._pool)
+        return type(self)(self.model, self._pool)
+
+    def of(self, model: Shareable) -> Self:
+        """The same for another model."""
+        return type(self)(model)
 
     def can_replay(self, count: int) -> bool:
         """Whether a forward of so many rows is captured: those of prompts, whose lengths are many, are not."""
@@ -72,11 +80,25 @@ class SequenceGraphs:
         """See `CausalModel.forward`, of ids `[n]` behind the text. Raises `UserError` for a tree where chains run."""
         if parents is not None and not self.model.trees:
             raise chains_only(self.model)
-        count, (inputs, width) = ids.shape[0], self._padded(ids, parents)
-        computed = rows if width == count else width if rows else 0
-        columns = self.cache.columns(width)
+        width = width_for(len(ids))
+        return self._replay(ids, parents, hidden, rows, width, self.cache.columns(width))
+
+    def _replay(
+        self,
+        ids: Tensor,
+        parents: Sequence[int] | None,
+        hidden: Sequence[int],
+        rows: int,
+        width: int,
+        columns: int,
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """`replay` in a forward of so many rows and columns."""
+        count = len(ids)
+        computed = rows if width == count and not self.whole else width if rows else 0
+        depth, seen = chain(count, width, ids.device) if parents is None else _tree(parents, width, ids.device)
         step = partial(_step, self.model, self.cache, columns, computed, tuple(hidden))
-        logits, *states = self.graph((columns, computed, tuple(hidden)), step)(*inputs)
+        graph = self.graph((columns, computed, tuple(hidden)), step)
+        logits, *states = graph(F.pad(ids, (0, width - count)), depth, seen)
         last = logits if computed == rows else logits[count - rows : count]
         return last, {layer: state[:count] for layer, state in zip(hidden, states, strict=True)}
 
@@ -88,13 +110,6 @@ class SequenceGraphs:
     def reasons(self) -> list[str]:
         """Why some could not be captured."""
         return self._captured.reasons
-
-    def _padded(self, ids: Tensor, parents: Sequence[int] | None) -> tuple[Tensors, int]:
-        """What `_step` reads of the ids, filled up to a width, and that width."""
-        count = ids.shape[0]
-        width, device = width_for(count), ids.device
-        depth, seen = chain(count, width, device) if parents is None else _tree(parents, width, device)
-        return (F.pad(ids, (0, width - count)), depth, seen), width
 
 
 def _step(

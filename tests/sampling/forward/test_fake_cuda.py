@@ -1,7 +1,7 @@
 """CUDA branches on tensors that have shapes and no numbers: whatever reads one raises, and kernels are counted."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from egag.length_rule import FixedGamma
 from sampling.drafters.draft_tree import TreeShape, grow_tree
@@ -57,11 +58,16 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Kernels(TorchDispatchMode):
-    """Counts what would be launched; composite operations are taken apart."""
+    """What would be launched, each with shapes, strides and formats; composite operations are taken apart."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: Counter[str] = Counter()
+        self.calls: list[tuple[Any, ...]] = []
+
+    @property
+    def found(self) -> Counter[str]:
+        """How many there are of each name."""
+        return Counter(name for name, *_ in self.calls)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(func._schema.name.split("::")[1])
@@ -71,7 +77,8 @@ class Kernels(TorchDispatchMode):
             if parts is not NotImplemented:
                 return parts
         if not func.is_view and name not in FREE:
-            self.found[name] += 1
+            tensors = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)]
+            self.calls.append((name, *((tuple(one.shape), one.stride(), one.dtype) for one in tensors)))
         return func(*args, **(kwargs or {}))
 
 
@@ -135,3 +142,26 @@ def test_judging_reads_nothing(processor: LogitsProcessor, verifier: Verifier, t
     verdict = verifier.decide(batch, p, [None])  # type: ignore[list-item]
     found = pack(batch, verdict, batch.of_drafts(p), batch.of_next(p, verdict.end, verdict.token))
     assert found.shape == (4 + len(proposal) * (4 if tree else 3),) and found.device == CUDA
+
+
+_TREE = (-1, -1, 0, 1, 3, 3)
+
+
+@pytest.mark.parametrize(("with_graphs", "kinds"), [(ModelRunner.with_one_width, 1), (ModelRunner.with_graphs, 5)])
+def test_in_one_width_all_forwards_are_the_same_calls(
+    with_graphs: Callable[[LeanModel], ModelRunner], kinds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operation that meets other shapes or strides may sum in another order. Other runners have a kind a width."""
+    forwards, step = list[tuple[Any, ...]](), sequence_graphs._step
+
+    def watched(*given: Any) -> Any:
+        with Kernels() as kernels:
+            result = step(*given)
+        forwards.append(tuple(kernels.calls))
+        return result
+
+    monkeypatch.setattr(sequence_graphs, "_step", watched)
+    runner = with_graphs(model(2))
+    for count, parents in ((40, None), (1, None), (5, None), (7, _TREE), (1, None), (16, None)):
+        runner.forward(torch.empty(count, device=CUDA, dtype=torch.long), parents)
+    assert len(forwards) > 5 and len(set(forwards)) == kinds

@@ -7,11 +7,15 @@ may be paged out.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
+from sampling.forward.caches.fixed import BUCKET
+from sampling.forward.causal_model import Shareable
+from sampling.forward.graphs import sequence_graphs
+from sampling.forward.graphs.one_width import WIDTH
 from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, WholeRunner
 from sampling.loop import decode
@@ -155,3 +159,27 @@ def test_a_drafter_on_another_device(there: Pair, processor: str) -> None:
 def test_two_sides_in_one_operation_are_refused(there: Pair) -> None:
     with pytest.raises(RuntimeError, match="tensors on cuda and on the cpu"):
         there.target.model.embedding + torch.ones(WIDE["hidden_size"])
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("speculative", {"gamma": "4"}), ("mtp", TREE), ("suffix", {}), ("ngram", {})]
+)
+def test_in_one_width_the_target_runs_one_forward_for_all(
+    name: str, values: dict[str, str], there: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prompt, plain decoding and every round are forwards of the same kernels on the same shapes."""
+    model = there.target.model
+    pair = replace(there, target=ModelRunner.with_one_width(cast(Shareable, model)))
+    shapes, step = set[tuple[Any, ...]](), sequence_graphs._step
+
+    def watched(model: Any, cache: Any, columns: int, rows: int, hidden: Any, *inputs: Any) -> Any:
+        if model is pair.target.model:
+            shapes.add((columns, rows, *(tuple(one.shape) for one in inputs)))
+        return step(model, cache, columns, rows, hidden, *inputs)
+
+    monkeypatch.setattr(sequence_graphs, "_step", watched)
+    plain = output(pair, "target", {})
+    said = output(pair, name, values)
+    assert said[: len(plain)] == plain[: len(said)]
+    assert {shape[1:] for shape in shapes} <= {(rows, (WIDTH,), (WIDTH,), (WIDTH, WIDTH)) for rows in (0, WIDTH)}
+    assert {shape[0] for shape in shapes} == {BUCKET}
