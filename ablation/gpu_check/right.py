@@ -24,6 +24,8 @@ from utils.errors import UserError
 from utils.provenance import ROOT
 
 ON, OFF = "on", "off"
+# How batch invariance is had where every method has to be `exact`, in the format that has ties without it.
+ONE_WIDTH = {"dtype": "bfloat16", "batch_invariant": "on"}
 _TESTS_S, _METHOD_S = 150.0, 45.0
 # One of each family, before the others of it take the time.
 _FIRST = ("speculative", "mtp", "ngram", "suffix", "medusa", "extended")
@@ -38,7 +40,7 @@ class WrongOutput(Exception):
 
 
 def right(record: StageRecord) -> Table:
-    """Tests, greedy outputs, waits and launches; then distributions, while there is time."""
+    """Tests, greedy outputs, those in one width bit for bit, waits and launches; distributions, while there is time."""
     record.measure("tests", partial(_tests, record))
     pairs: dict[str, Pair] = {}
     models = _models(record)
@@ -48,6 +50,12 @@ def right(record: StageRecord) -> Table:
         record.measure("AR, graphs on against off", partial(_same_text, pairs))
     for way, pair in pairs.items():
         _check(record, f"greedy, graphs {way}", pair, draws=0)
+    invariant = dict[str, Pair]()
+    record.measure(
+        "models, batch-invariant", partial(_load, record, {**models, **ONE_WIDTH, "graphs": "auto"}, invariant)
+    )
+    for pair in invariant.values():
+        _check(record, "greedy, batch-invariant", pair, draws=0)
     for way, pair in pairs.items():
         _watch(record, way, replace(pair, stop=frozenset()))
     if ON in pairs:
@@ -79,8 +87,8 @@ def _models(record: StageRecord) -> dict[str, str]:
 
 
 def _load(record: StageRecord, models: dict[str, Any], pairs: dict[str, Pair]) -> dict[str, Any]:
-    """Put the pair among the pairs, in float32."""
-    pair = load_pair(LoadOptions(**models, device=str(record.device), dtype="float32"))
+    """Put the pair among the pairs, in float32 unless another format is asked for."""
+    pair = load_pair(LoadOptions(**{"dtype": "float32", **models}, device=str(record.device)))
     pairs[models["graphs"]] = pair
     drafter = None if pair.drafter_info is None else asdict(pair.drafter_info)
     return {"target": asdict(pair.target_info), "drafter": drafter, "notes": pair.notes}
@@ -139,8 +147,8 @@ def _watched(pair: Pair) -> Iterator[tuple[str, str, dict[str, str]]]:
 
 def _table(record: StageRecord) -> Table:
     """A line a method; what was left out is a dash."""
-    table = Table("method", "greedy, graphs on", "off", "distribution", "waits a round, graphs on", "off")
-    titles = [f"greedy, graphs {way}" for way in (ON, OFF)] + ["distribution"]
+    table = Table("method", "greedy, graphs on", "off", "one width", "distribution", "waits a round, graphs on", "off")
+    titles = [*(f"greedy, graphs {way}" for way in (ON, OFF)), "greedy, batch-invariant", "distribution"]
     noted = [*record.found, *record.failed]
     names = dict.fromkeys(name.split(": ", 1)[1] for name in noted if name.startswith(("greedy", "waits")))
     for name in names:
