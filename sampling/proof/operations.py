@@ -23,27 +23,39 @@ _NORMS = {"qkv": "attention_norm", "out": "attention, as it enters out", "gate_u
 class Recording:
     """The results of the forward under way, `[n, ...]` each, n the number of its rows.
 
-    What has no row for each token, such as the tokens that one expert of a mixture takes, is left out.
+    What has no row for each token, such as the tokens that one expert of a mixture takes, is left out. axes: where a
+    module's result has them, known from its first forward: later numbers of rows may be those of its heads as well.
     """
 
     rows: int = 0
     results: dict[str, Tensor] = field(default_factory=dict)
+    axes: dict[str, int] = field(default_factory=dict)
 
     def begin(self, rows: int) -> None:
         """A forward of so many rows comes next."""
         self.rows, self.results = rows, {}
 
-    def add(self, name: str, result: Any) -> None:
-        """The next result. Parts of a rounded row lie below each other: they count as one."""
+    def add(self, name: str, result: Tensor) -> None:
+        """The next result of a lean model. Parts of a rounded row lie below each other: they count as one."""
+        if result.is_floating_point() and not result.shape[0] % self.rows:
+            self._keep(name, result.unflatten(0, (-1, self.rows)).transpose(0, 1))
+
+    def add_module(self, name: str, result: Any) -> None:
+        """The next result of one of transformers' modules, `[1, n, ...]`, `[1, heads, n, ...]` or `[n, ...]`."""
         if not isinstance(result, Tensor) or not result.is_floating_point() or not result.dim():
             return
-        if (result.dim() > 1 and result.shape[0] == 1 != self.rows) or (result.dim() > 2 and result.shape[0] == 1):
+        if result.dim() > 2 and result.shape[0] == 1:
             result = result[0]
-        if result.shape[0] % self.rows:
+        sizes = result.shape[:-1] or result.shape
+        axis = self.axes.get(name, sizes.index(self.rows) if self.rows in sizes else None)
+        if axis is None or axis >= len(sizes) or sizes[axis] != self.rows:
             return
-        by_row = result.detach().unflatten(0, (-1, self.rows)).transpose(0, 1).flatten(1)
+        self.axes[name] = axis
+        self._keep(name, result.movedim(axis, 0))
+
+    def _keep(self, name: str, by_row: Tensor) -> None:
         number = 1 + sum(other == name or other.startswith(f"{name} (") for other in self.results)
-        self.results[name if number == 1 else f"{name} ({number})"] = by_row.clone()
+        self.results[name if number == 1 else f"{name} ({number})"] = by_row.detach().flatten(1).clone()
 
 
 @contextmanager
@@ -72,10 +84,10 @@ def _hooked(modules: nn.Module, recording: Recording) -> Iterator[Any]:
         if next(module.children(), None) is None:
 
             def entering(module: nn.Module, inputs: tuple[Any, ...], name: str = name) -> None:
-                recording.add(f"before {name}", inputs[0] if inputs else None)
+                recording.add_module(f"before {name}", inputs[0] if inputs else None)
 
             def leaving(module: nn.Module, inputs: Any, result: Any, name: str = name) -> None:
-                recording.add(name, result[0] if isinstance(result, tuple) else result)
+                recording.add_module(name, result[0] if isinstance(result, tuple) else result)
 
             yield module.register_forward_pre_hook(entering)
             yield module.register_forward_hook(leaving)

@@ -48,12 +48,16 @@ _SPREAD = {
 
 @dataclass(frozen=True, slots=True)
 class FamilyResult:
-    """What the page says of a family. result: `equal`, `equal, chains only` or `refused: ` and the reason."""
+    """What the page says of a family. result: `equal`, `equal, chains only` or `refused: ` and the reason.
+
+    invariant: see `invariance_of`; empty where that was not asked.
+    """
 
     family: str
     setting: str
     forward: str
     result: str
+    invariant: str = ""
 
 
 class RehearsedDrafter(Drafter):
@@ -127,14 +131,14 @@ def _taken(name: str, model: PreTrainedModel) -> tuple[CausalModel, str]:
 def _varied(config: PretrainedConfig) -> tuple[PreTrainedModel, list[list[int]]]:
     """A random model whose texts do not settle on one token, and these texts, one a prompt."""
     for seed in _SEEDS:
-        model = _random(config, seed)
+        model = random_model(config, seed)
         texts = [_generated(model, prompt) for prompt in PROMPTS]
         if min(len(set(text)) for text in texts) > 3 and texts[0] != texts[1]:
             return model, texts
     raise AssertionError(f"{config.model_type}: says the same over and over under every seed")
 
 
-def _random(config: PretrainedConfig, seed: int) -> PreTrainedModel:
+def random_model(config: PretrainedConfig, seed: int) -> PreTrainedModel:
     """A float32 model with weights wide enough that no two logits are near each other."""
     torch.manual_seed(seed)
     encodes = has_encoder(config)

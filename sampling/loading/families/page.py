@@ -20,6 +20,9 @@ tried; loading tries it, and refuses what does not take tokens back.
 - **refused**: with the reason, before weights are read where the configuration tells.
 
 *Forward*: `lean` is our own ([how](book/03-implementation.md)), the others run transformers' modules on our cache.
+*Batch-invariant*: whether a row has the same bits fed alone and among 2 to 17, on a CPU, on packed products:
+**both**, float32 and bfloat16, or the first operation that differs. It was tried on the machine that wrote this page.
+A tiny model may hide what a large one shows: loading tries each model ([how](parity.md)).
 *Setting*: what differs from the configuration that the family is published with; where a family has a row without
 one, that is as published.
 
@@ -29,8 +32,8 @@ Target and drafter may be of two families: a drafter of another tokenizer drafts
 Written by `uv run scripts/generate_models.py`, in a minute or two. More on encoder-decoder models:
 [encoder-decoder.md](encoder-decoder.md).
 """
-_COLUMNS = "| family | setting | forward | greedy output |\n|---|---|---|---|\n"
-_ROW = re.compile(r"^\| `([^`|]+)` \| ([^|]*)\| ([^|]*)\| ([^|]+) \|$", flags=re.MULTILINE)
+_COLUMNS = "| family | setting | forward | greedy output | batch-invariant |\n|---|---|---|---|---|\n"
+_ROW = re.compile(r"^\| `([^`|]+)` \| ([^|]*)\| ([^|]*)\| ([^|]+) \| ([^|]*)\|$", flags=re.MULTILINE)
 
 
 def page(rows: Sequence[FamilyResult]) -> str:
@@ -50,7 +53,7 @@ def rows_of(text: str) -> list[FamilyResult]:
 
 
 def _line(row: FamilyResult) -> str:
-    return f"| `{row.family}` | {row.setting} | {row.forward} | {row.result} |\n"
+    return f"| `{row.family}` | {row.setting} | {row.forward} | {row.result} | {row.invariant} |\n"
 
 
 def _counted(rows: Sequence[FamilyResult]) -> str:
