@@ -54,6 +54,8 @@ RULES = {
     "scripts/gpu_check.py": Rule(Kind.PARSED, "half an hour on a GPU; test_gpu_check.py rehearses every stage"),
     "scripts/verify_strategies.py": Rule(Kind.CHECKED, "an hour"),
     "scripts/view_cost.py": Rule(Kind.CHECKED, "minutes"),
+    "scripts/invariance_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
+    "scripts/packed_cost.py": Rule(Kind.LEFT_OUT, "minutes, and it measures the machine alone"),
     "scripts/spin_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
     "scripts/compare_checkouts.py": Rule(Kind.LEFT_OUT, "minutes, and it needs two checkouts"),
     "--group mutation scripts/mutate.py": Rule(Kind.LEFT_OUT, "half an hour, and it needs cosmic-ray"),
