@@ -49,15 +49,19 @@ def invariance(
         counts = _counts(rows)
         _refuse_picture(picture)
         pair = load_chosen(models)
+        from sampling.forward.runner import ModelRunner
         from sampling.pair.model_info import probe_ids
         from sampling.proof.invariance import compare_counts
 
         if pair.encoder:
             raise UserError(f"{pair.target_info.name} is an encoder-decoder model; expected a decoder-only one")
-        if pair.target_info.graphs:
+        one_width = pair.target if isinstance(pair.target, ModelRunner) and pair.target.one_width else None
+        if one_width is not None:
+            typer.echo("All forwards have one width: logits are compared, and no other operation.", err=True)
+        elif pair.target_info.graphs:
             typer.echo("Forwards are compared as they are without graphs.", err=True)
         text, results = probe_ids(pair.tokenizer), []
-        for result in compare_counts(pair.target.model, text, counts, context):
+        for result in compare_counts(pair.target.model, text, counts, context, one_width):
             results.append(result)
             if json:
                 typer.echo(json_module.dumps(_facts(result, context)))

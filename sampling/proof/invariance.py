@@ -4,6 +4,7 @@ No drafter is needed: the same tokens are fed one by one and together, and every
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import cycle, islice
 
@@ -44,11 +45,12 @@ class CountResult:
 
 
 def compare_counts(
-    model: CausalModel, text: Sequence[int], counts: Sequence[int], context: int
+    model: CausalModel, text: Sequence[int], counts: Sequence[int], context: int, runner: ModelRunner | None = None
 ) -> Iterator[CountResult]:
     """Each number of rows, compared with the same rows fed one by one behind `context` tokens of a text (ids).
 
-    Raises `UserError` for a model whose window is shorter, and as `recorded` does.
+    runner: one of this model whose forwards are compared as they are, by their logits alone: a graph's operations
+    cannot be watched. Raises `UserError` for a model whose window is shorter, and as `recorded` does.
     """
     most = max(counts)
     if context + most > model.window:
@@ -57,8 +59,8 @@ def compare_counts(
         )
     tokens = [token % model.vocab_size for token in islice(cycle(text), context + most)]
     behind = tokens[context:]
-    with recorded(model) as (noting, recording):
-        runner = ModelRunner(noting)
+    with recorded(model) if runner is None else nullcontext((model, Recording())) as (noting, recording):
+        runner = ModelRunner(noting) if runner is None else runner.another()
         recording.begin(context)
         prefill(runner, tokens[:context])
         alone = [_results(runner, recording, [token]) for token in behind]

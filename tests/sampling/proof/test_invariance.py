@@ -15,6 +15,7 @@ from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.models.steps import Norm
+from sampling.forward.runner import ModelRunner
 from sampling.proof.faults import batch_wide
 from sampling.proof.invariance import compare_counts, ulps
 from tests.conformance.toy import ToyModel
@@ -99,6 +100,15 @@ def test_a_planted_order_of_attention_is_found_by_name(model: LeanModel, monkeyp
 
     monkeypatch.setattr(RowsLayer, "attend", reversed_in_one)
     assert firsts(model) == {1: None, 2: None, 3: "layers.2.attention", 5: "layers.2.attention"}
+
+
+def test_forwards_of_one_width_are_compared_by_their_logits(model: LeanModel) -> None:
+    plain = of_layer(model, 1, down=lambda product: product.with_kernel(Reversed))
+    for runner, alike in ((ModelRunner.with_one_width(plain), True), (ModelRunner.with_graphs(plain), False)):
+        results = list(compare_counts(plain, TEXT, COUNTS, 20, runner))
+        assert all(result.first is None for result in results if alike or result.rows == 1)
+        assert alike or all(result.first is not None for result in results if result.rows >= MANY)
+        assert {name for result in results for name in result.ulp} == {"logits"}
 
 
 def test_how_many_rows_and_how_far_is_told(model: LeanModel) -> None:
