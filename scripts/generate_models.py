@@ -8,9 +8,9 @@ from dataclasses import replace
 from transformers.utils import logging
 
 from sampling.loading.families.configs import DECODERS, FAMILIES
-from sampling.loading.families.invariance import invariance_of
 from sampling.loading.families.judge import judge
 from sampling.loading.families.page import page
+from sampling.proof.families import invariance_of
 from utils.provenance import ROOT
 
 

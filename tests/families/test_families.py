@@ -8,9 +8,9 @@ import torch
 from sampling.forward.kernels import probe
 from sampling.forward.kernels.linear import PackedLinear
 from sampling.loading.families.configs import FAMILIES, ModelFamily
-from sampling.loading.families.invariance import invariance_of
 from sampling.loading.families.judge import judge
 from sampling.loading.families.page import families_without_row, page, rows_of
+from sampling.proof.families import invariance_of
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "models.md"
