@@ -65,6 +65,7 @@ class OneWidthGraphs(SequenceGraphs):
     def _tree(self, ids: Tensor, parents: Sequence[int], hidden: Sequence[int]) -> _Result:
         """Logits and states of all rows. The rows of the cache lie as those of a tree do."""
         base, index, owner = self.cache.length, self.cache.index, self.cache.owner
+        self.cache.columns(len(ids))  # there is room for all of them then: a path takes less
         results, stored, order = list[_Result](), list[tuple[Tensor, Tensor]](), list[int]()
         for path in _paths(parents):
             known = sum(row in order for row in path)

@@ -26,8 +26,8 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "BUCKET", BORDER)
 
 
-def lean(dtype: torch.dtype) -> LeanModel:
-    return from_transformers(random_model(llama()).to(dtype), format=FORMATS["full"])
+def lean(dtype: torch.dtype, window: int = 128) -> LeanModel:
+    return from_transformers(random_model(llama(max_position_embeddings=window)).to(dtype), format=FORMATS["full"])
 
 
 @pytest.fixture(params=[torch.float32, torch.bfloat16], ids=str)
@@ -73,6 +73,19 @@ def test_a_line_of_a_tree_has_the_bits_of_a_chain(known: tuple[ModelRunner, Tens
     runner.keep(length, LINE)
     behind = TEXT[length + 4 : length + 10]
     assert torch.equal(runner.forward(behind).logits, alone[length + 4 : length + 10])
+
+
+def test_a_tree_of_more_rows_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its paths are short, and its rows many."""
+    monkeypatch.setattr(fixed, "ROOM", 512)
+    runner = ModelRunner.with_one_width(lean(torch.float32, window=1024))
+    feed(runner, [place % TOKENS for place in range(490)])
+    alone = runner.forward([3, 4]).logits.clone()
+    runner.crop(490)
+    tree = runner.forward([3, *[9] * 30, 4], [-1] * 31)
+    assert torch.equal(tree.logits[[0, 31]], alone) and runner.length == 490 + 32
+    runner.keep(490, (30,))
+    assert runner.length == 492
 
 
 def test_a_tree_is_what_the_other_runners_say() -> None:
