@@ -37,8 +37,8 @@ def batch_invariant_here(runner: ModelRunner, about: str, text: Sequence[int]) -
     runner: of a model whose attention is, or one whose forwards have one width. about: its sizes and format, on which
     the answer depends beside the machine. text: ids of any length, whose states are looked at.
     """
-    about = f"{about}, one width" if runner.one_width else about
-    return choose("batch-invariant", about, lambda: _verdict(runner, text), timed=False)
+    question = "batch-invariant in one width" if runner.one_width else "batch-invariant"
+    return choose(question, about, lambda: _verdict(runner, text), timed=False)
 
 
 def within_its_price(model: Invariant, about: str, text: Sequence[int]) -> bool:
