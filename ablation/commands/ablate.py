@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ablation.commands.earlier_rows import EarlierRows
+from ablation.commands.shared.earlier_rows import EarlierRows
 from ablation.commands.shared.opened import opened
 from ablation.commands.shared.options import exit_statuses, out_console, refuse_for_several
 from ablation.plan.overrides import Overrides

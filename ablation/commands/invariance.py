@@ -16,6 +16,9 @@ from utils.errors import UserError, wrong_value
 from utils.parameter import Values
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sampling.pair.pair import Pair
     from sampling.proof.invariance import CountResult
 
 _ROWS = "1,2,3,5,9,17,33"
@@ -49,19 +52,10 @@ def invariance(
         counts = _counts(rows)
         _refuse_picture(picture)
         pair = load_chosen(models)
-        from sampling.forward.runner import ModelRunner
-        from sampling.pair.model_info import probe_ids
-        from sampling.proof.invariance import compare_counts
-
         if pair.encoder:
             raise UserError(f"{pair.target_info.name} is an encoder-decoder model; expected a decoder-only one")
-        one_width = pair.target if isinstance(pair.target, ModelRunner) and pair.target.one_width else None
-        if one_width is not None:
-            typer.echo("All forwards have one width: logits are compared, and no other operation.", err=True)
-        elif pair.target_info.graphs:
-            typer.echo("Forwards are compared as they are without graphs.", err=True)
-        text, results = probe_ids(pair.tokenizer), []
-        for result in compare_counts(pair.target.model, text, counts, context, one_width):
+        results = []
+        for result in _results(pair, counts, context):
             results.append(result)
             if json:
                 typer.echo(json_module.dumps(_facts(result, context)))
@@ -72,6 +66,20 @@ def invariance(
         if not json:
             _show(results)
     raise typer.Exit(1 if any(result.first for result in results) else 0)
+
+
+def _results(pair: "Pair", counts: list[int], context: int) -> "Iterator[CountResult]":
+    """The numbers of rows, one after the other, and what is compared where that is not all."""
+    from sampling.forward.runner import has_one_width
+    from sampling.pair.model_info import probe_ids
+    from sampling.proof.invariance import compare_counts
+
+    one_width = pair.target if has_one_width(pair.target) else None
+    if one_width is not None:
+        typer.echo("All forwards have one width: logits are compared, and no other operation.", err=True)
+    elif pair.target_info.graphs:
+        typer.echo("Forwards are compared as they are without graphs.", err=True)
+    return compare_counts(pair.target.model, probe_ids(pair.tokenizer), counts, context, one_width)
 
 
 def _counts(text: str) -> list[int]:

@@ -25,7 +25,7 @@ from utils.provenance import ROOT
 
 ON, OFF = "on", "off"
 # How batch invariance is had where every method has to be `exact`, in the format that has ties without it.
-ONE_WIDTH = {"dtype": "bfloat16", "batch_invariant": "on"}
+ONE_WIDTH = {"dtype": "bfloat16", "batch_invariant": "on", "graphs": "auto"}
 _TESTS_S, _METHOD_S = 150.0, 45.0
 # One of each family, before the others of it take the time.
 _FIRST = ("speculative", "mtp", "ngram", "suffix", "medusa", "extended")
@@ -51,9 +51,7 @@ def right(record: StageRecord) -> Table:
     for way, pair in pairs.items():
         _check(record, f"greedy, graphs {way}", pair, draws=0)
     invariant = dict[str, Pair]()
-    record.measure(
-        "models, batch-invariant", partial(_load, record, {**models, **ONE_WIDTH, "graphs": "auto"}, invariant)
-    )
+    record.measure("models, batch-invariant", partial(_load, record, {**models, **ONE_WIDTH}, invariant))
     for pair in invariant.values():
         _check(record, "greedy, batch-invariant", pair, draws=0)
     for way, pair in pairs.items():

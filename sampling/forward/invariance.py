@@ -11,7 +11,7 @@ from torch import Tensor
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.autotune_cache import choose
 from sampling.forward.kernels.autotuning import ROWS, Times, TrialVerdict, autotune
-from sampling.forward.runner import ModelRunner, prefill
+from sampling.forward.runner import ModelRunner, has_one_width, prefill
 
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 33, 65)
 _ALONE = 8
@@ -37,7 +37,7 @@ def batch_invariant_here(runner: ModelRunner, about: str, text: Sequence[int]) -
     runner: of a model whose attention is, or one whose forwards have one width. about: its sizes and format, on which
     the answer depends beside the machine. text: ids of any length, whose states are looked at.
     """
-    question = "batch-invariant in one width" if runner.one_width else "batch-invariant"
+    question = "batch-invariant in one width" if has_one_width(runner) else "batch-invariant"
     return choose(question, about, lambda: _verdict(runner, text), timed=False)
 
 

@@ -6,7 +6,7 @@ forward (`models/lean.py`). A runner holds what one sequence has of it: the rows
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol, Self, cast, runtime_checkable
+from typing import Protocol, Self, TypeGuard, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -239,11 +239,6 @@ class ModelRunner(CachedRunner):
         return self.graphs is not None
 
     @property
-    def one_width(self) -> bool:
-        """Whether all its forwards compute as many rows."""
-        return isinstance(self.graphs, OneWidthGraphs)
-
-    @property
     def cache(self) -> SequenceCache:
         """See `CachedRunner.cache`."""
         return self._cache
@@ -294,3 +289,8 @@ class ModelRunner(CachedRunner):
     def _output(self, count: int, logits: Tensor, states: dict[int, Tensor]) -> Output:
         self._cache.advance(count)
         return Output(logits[:, : self.vocab_size], states)
+
+
+def has_one_width(runner: Runner) -> TypeGuard[ModelRunner]:
+    """Whether all forwards of a runner compute as many rows."""
+    return isinstance(runner, ModelRunner) and isinstance(runner.graphs, OneWidthGraphs)

@@ -10,8 +10,8 @@ from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.models.encoder_decoder import AnswerOpening, EncoderDecoderModel
 from sampling.forward.models.longrope import LongRopeModel, border_of
 from sampling.forward.models.packed_modules import pack_modules
-from sampling.loading.probe import own_logits, refuse_no_rollback, rows_aside, runs_trees
 from sampling.loading.refusals.checks import has_encoder
+from sampling.loading.refusals.probe import own_logits, refuse_no_rollback, rows_aside, runs_trees
 from utils.errors import UserError
 
 

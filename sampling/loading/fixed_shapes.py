@@ -61,7 +61,7 @@ def _why_not_fixed(model: CausalModel) -> str | None:
         return "it is batch-invariant, and its shapes follow the text" if model.batch_invariant else None
     from sampling.forward.kernels.numerics_check import probe_tokens
     from sampling.forward.models.adapter import TransformersModel  # with transformers' model code, which costs seconds
-    from sampling.loading.probe import why_not_fixed
+    from sampling.loading.refusals.probe import why_not_fixed
 
     if type(model) is TransformersModel:
         return why_not_fixed(model, probe_tokens(model.hf.config))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -13,7 +13,7 @@ from sampling.forward.kernels.int8 import Int8Linear, in_int8
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.recomputing import RecomputingRunner
-from sampling.forward.runner import ModelRunner, Runners, WholeRunner
+from sampling.forward.runner import Runners, WholeRunner, has_one_width
 from sampling.forward.sharing import SharedModel
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
@@ -219,7 +219,7 @@ class Pair:
         if not isinstance(model, LeanModel):
             raise UserError(messages.own_layers(asked, info.name))
         refuse_indivisible(name, info.name, LayerSizes.of_model(model), asked)
-        one_width = isinstance(self.target, ModelRunner) and self.target.one_width
+        one_width = has_one_width(self.target)
         if info.graphs and not one_width and FORMATS[name].batch_invariant_on(self.target.device):
             raise UserError(f"{asked} and graphs on given; on a CPU expected one of them")
         info = replace(info, kernel=None, stored=name, compiled=False, batch_invariant=False)
@@ -227,8 +227,8 @@ class Pair:
         wanted = "off" if one_width else self.batch_invariant
         made, info, why = batch_invariant(made, info, wanted, self.tokenizer)
         runner = self.target.on(made)
-        if one_width:
-            info = checked_in_one_width(cast(ModelRunner, runner), info, self.tokenizer)
+        if has_one_width(runner):
+            info = checked_in_one_width(runner, info, self.tokenizer)
         notes = (*self.notes, *(note for note in (steps, why and f"{info.name} {why}.") if note))
         return replace(self, target=runner, target_info=info, notes=notes, profile=None)
 

@@ -9,7 +9,7 @@ from sampling.forward.kernels.numerics_check import FORWARD_ERRORS, all_close, p
 from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.models.steps import BlockShape
-from sampling.forward.runner import ModelRunner, Runner
+from sampling.forward.runner import ModelRunner, Runner, has_one_width
 from sampling.forward.sharded.model import ShardedModel
 from sampling.forward.sharing import SharedRunner
 from utils.errors import UserError
@@ -27,7 +27,7 @@ def shared_runner(runner: Runner) -> SharedRunner:
             raise UserError(f"{name} takes one sequence at a time: {why}; expected no batch")
     elif not isinstance(model, LeanModel):
         raise UserError(f"{name} takes one sequence at a time; expected no batch, or a decoder-only model")
-    if isinstance(runner, ModelRunner) and runner.one_width:
+    if has_one_width(runner):
         raise UserError(
             f"{name} takes one sequence at a time: all its forwards have one width (batch_invariant on); "
             "expected no batch, or batch_invariant off"

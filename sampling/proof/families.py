@@ -1,6 +1,5 @@
 """Whether a family is batch-invariant on packed products: on its tiny model, operation by operation."""
 
-import copy
 from typing import cast
 
 import torch
@@ -37,7 +36,7 @@ def invariance_of(family: ModelFamily) -> str:
 
 def _first(family: ModelFamily, dtype: torch.dtype) -> str | None:
     """The first operation that differs in any number of rows; None where none does."""
-    hf = copy.deepcopy(random_model(family.config(), 0)).to(dtype)
+    hf = random_model(family.config(), 0).to(dtype)
     plain = lean.from_transformers(hf, format=FORMATS[FULL]) if lean.fits(hf) else adapted(family.model_type, hf)
     model = cast(Invariant, plain).with_batch_invariance(True)
     text = [(7 * place * place + 3 * place) % VOCABULARY for place in range(_CONTEXT + max(_COUNTS))]

@@ -108,7 +108,7 @@ def test_a_layer_of_transformers_own_runs_in_one_width() -> None:
     model = TransformersModel(random_model(gpt2()))
     runner = ModelRunner(model)
     runner.forward(TEXT[:4])
-    from sampling.loading.probe import why_not_fixed
+    from sampling.loading.refusals.probe import why_not_fixed
 
     assert why_not_fixed(model, TEXT[:8]) is None
     one = ModelRunner.with_one_width(model)

@@ -17,8 +17,8 @@ from sampling.forward.models.lean import LeanModel
 from sampling.loading import devices, origin
 from sampling.loading.origin import ALLOWED
 from sampling.loading.pairs import LoadOptions, Pair, load_pair
-from sampling.loading.probe import refuse_no_rollback
 from sampling.loading.refusals.checks import ROLLS_BACK, common_vocabulary, compare_tokenizers, refuse_config
+from sampling.loading.refusals.probe import refuse_no_rollback
 from sampling.loading.refusals.reasons import known_reason
 from sampling.loading.stop import stop_ids
 from tests import tiny

@@ -16,7 +16,7 @@ from sampling.forward.kernels import probe
 from sampling.forward.kernels.formats import FORMATS, Format
 from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.models.lean import LeanModel, from_transformers
-from sampling.forward.runner import ModelRunner
+from sampling.forward.runner import ModelRunner, has_one_width
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure import comparison
 from sampling.measure.comparison import Comparison
@@ -152,17 +152,17 @@ def test_other_models_say_why() -> None:
 
 def not_by_itself(runner: ModelRunner, *about: object) -> bool:
     """What a machine finds whose products are not alike: one width is left."""
-    return runner.one_width
+    return has_one_width(runner)
 
 
 def test_on_takes_one_width_where_rows_are_not_alike_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_info, "batch_invariant_here", not_by_itself)
     folder = save_checkpoint(tmp_path / "llama", llama(max_position_embeddings=512))
     pair = loaded(folder, batch_invariant="on")
-    assert isinstance(pair.target, ModelRunner) and pair.target.one_width
+    assert has_one_width(pair.target)
     assert pair.target_info.batch_invariant and pair.target_info.graphs and "16 rows" in pair.notes[-1]
     rounded = pair.in_format("int8")
-    assert isinstance(rounded.target, ModelRunner) and rounded.target.one_width and rounded.target_info.batch_invariant
+    assert has_one_width(rounded.target) and rounded.target_info.batch_invariant
     with refused("one sequence at a time", "batch_invariant off"):
         shared_runner(pair.target)
     automatic = loaded(folder)
