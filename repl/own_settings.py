@@ -5,7 +5,7 @@ from utils.parameter import Parameter, choice, toggle
 from utils.registry import Registry
 
 DEBUG = toggle(
-    "debug", False, "one line a round: each draft with q and p, after and before the processor, and the target's token"
+    "debug", False, "each round: a line a draft with q and p, after and before the processor, and the target's token"
 )
 REFERENCE_TURNS = "reference"
 TURNS = choice(

@@ -17,8 +17,10 @@ from utils.errors import UserError
 from utils.text import counted
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ablation.run.job import JobOutcome
-    from repl.screen.round_line import Line
+    from repl.screen.round_text import TellRound
     from sampling.pair.profile import LatencyProfile
     from utils.events import AnyRound
 
@@ -148,29 +150,29 @@ class SessionPlayer:
     def _watch(self, answers: Answers, name: str) -> None:
         from sampling.measure.answer import Answer
 
-        decode, line = self.session.engine.text, self._round_line()
+        decode, tell = self.session.engine.text, self._teller()
         try:
-            self.view.watch(answers.title(name), answers.run(name), Answer(decode), line)
+            self.view.watch(answers.title(name), answers.run(name), Answer(decode), tell)
         except KeyboardInterrupt:
             answers.stop()
 
-    def _round_line(self) -> "Line | None":
+    def _teller(self) -> "TellRound | None":
         """How a round is told where /debug is on: every token by its name, also those that a text leaves out."""
         engine = self.session.engine
         engine.raw = None
         if not self.session.own[DEBUG.name]:
             return None
-        from repl.screen.round_line import round_line
+        from repl.screen.round_text import round_text
         from sampling.logits_probe import LogitsProbe
         from utils.events import Round
 
         raw = engine.raw = LogitsProbe()
 
-        def line(round: "AnyRound") -> str:
+        def tell(round: "AnyRound") -> "Text":
             before = raw.of(round) if isinstance(round, Round) else None
-            return round_line(round, engine.all_text, before)
+            return round_text(round, engine.all_text, before)
 
-        return line
+        return tell
 
     def count(self, outcome: "JobOutcome") -> None:
         """See `CommandHost.count`."""
@@ -194,14 +196,17 @@ class SessionPlayer:
         disturbed = answers.disturbed()
         below = tables.notes(lines, summary(self.session), answers.first) if lines else []
         notes = [disturbed, *below] if disturbed else below
+        won = tables.outcome(lines)
         if lines:
             self.view.out.print(tables.comparison_table(lines, self.view.out))
+            for sentence in won:
+                self.view.out.print(sentence, style="bold", markup=False, highlight=False)
             for note in notes:
                 self.view.out.print(note, style="dim", markup=False, highlight=False)
             self.view.out.print()
         if answers.failures or lines:
-            mode = self.session.show(TURNS.name)
-            self.session.log.append(exchange(self.session.dialogues, mode, answers, tables.cells(lines), notes))
+            mode, cells = self.session.show(TURNS.name), tables.cells(lines)
+            self.session.log.append(exchange(self.session.dialogues, mode, answers, cells, [*won, *notes]))
 
     def _fail(self, text: str) -> None:
         from repl.screen import render

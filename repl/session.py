@@ -7,11 +7,11 @@ from ablation.plan.grid import Configuration
 from ablation.run.dialogue import DialogueHistory
 from repl.answers import Answers
 from repl.costs import Costs
-from repl.files.runs import Run, title_of
+from repl.files.runs import Run, called
 from repl.loading import Loading
-from repl.own_settings import DEFAULT, OWN, REFERENCE_TURNS, TURNS
+from repl.own_settings import DEFAULT, OWN, REFERENCE_TURNS, STATE, TURNS
 from repl.start import StartSettings, decide
-from sampling.methods.settings import PARAMETERS, Settings
+from sampling.methods.settings import Settings
 from sampling.methods.tables import AR, METHODS
 from utils.errors import UserError
 
@@ -71,14 +71,18 @@ class Session:
         """A setting's value as text that `assign` takes back."""
         return OWN[name].show(self.own[name]) if name in OWN else self.settings.show(name)
 
+    def at_start(self, name: str) -> str:
+        """A setting's value as text before the user changed anything: the pair's, or the default."""
+        parameter = STATE[name]
+        decided = self.start.settings if self.start is not None else {}
+        return decided.get(name, parameter.show(parameter.default))
+
     def assign(self, name: str, text: str) -> None:
         """Set a setting from text, `default` as it was at start. Raises `UserError`, and then nothing has changed."""
         if name in OWN:
             self.own[name] = OWN[name].default if text == DEFAULT else OWN[name].parse(text)
         elif text == DEFAULT:
-            decided = self.start.settings if self.start is not None else {}
-            parameter = PARAMETERS[name]
-            self.settings.assign(name, decided.get(name, parameter.show(parameter.default)))
+            self.settings.assign(name, self.at_start(name))
             self.chosen.discard(name)
         else:
             self.assign_all([(name, text)])
@@ -95,7 +99,7 @@ class Session:
             configurations = [Configuration(method)] if self.settings[method] else []
             configurations += [configuration for configuration in self.added.values() if configuration.method == method]
             runs_there += [
-                Run(configuration, title_of(configuration, self.settings), self._recommended(configuration))
+                Run(configuration, called(configuration, self.settings), self._recommended(configuration))
                 for configuration in configurations
             ]
         return runs_there

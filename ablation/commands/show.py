@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ablation.plan.grid import titled
 from ablation.results.record import Record
 from ablation.results.stamp import stamped
 from ablation.results.tables.batch import HEADERS, MEANING, batch_lines, cells
@@ -20,6 +21,7 @@ from ablation.results.tables.comparison import (
     ledger_table,
     verdict_words,
 )
+from ablation.results.tables.outcome import outcome
 from ablation.results.tables.quality import quality_command
 from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
@@ -64,11 +66,14 @@ def show(console: Console, records: Sequence[Record]) -> None:
     weights = f", weights in {first.target_weights}" if first.target_weights not in usual else ""
     console.print(Text(f"{_whose(first)}prompt {shown(first.id)}{turn}{weights}", style="bold"))
     for text in dict.fromkeys(record.text for record in records if record.text is not None):
-        methods = ", ".join(stamped(record.configuration, record.lossless) for record in records if record.text == text)
-        console.print(Text(f"{methods}:", style="dim"))
+        alike = [record for record in records if record.text == text]
+        names = ", ".join(stamped(titled(record.configuration), record.lossless) for record in alike)
+        console.print(Text(f"{names}:", style="dim"))
         console.print(Text(shown(text, lines=True)), soft_wrap=True)
     lines = [_line(record) for record in records]
     console.print(comparison_table(lines, console))
+    for sentence in outcome(lines):
+        console.print(Text(sentence, style="bold"), soft_wrap=True)
     if any(record.drafted and record.ledger for record in records):
         console.print(Text(LEDGER_TITLE, style="dim"))
         console.print(ledger_table(lines, console))
@@ -147,7 +152,7 @@ def _rounded(records: Sequence[Record]) -> Iterator[str]:
 
 def _line(record: Record) -> ComparisonLine:
     return ComparisonLine(
-        title=record.configuration,
+        title=titled(record.configuration),
         output=_output(record),
         lossless=record.lossless,
         reference=record.configuration == AR,

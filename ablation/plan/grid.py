@@ -10,7 +10,7 @@ from ablation.plan.slo import Slo
 from engines.spec import OURS, TRANSFORMERS, EngineSpec
 from sampling.loading.options import WEIGHTS
 from sampling.methods.settings import PARAMETERS
-from sampling.methods.tables import AR
+from sampling.methods.tables import AR, METHODS
 from utils.parameter import ChosenPart
 
 CONTROL = "control"
@@ -36,6 +36,12 @@ class Configuration:
 
 
 AGAIN = Configuration(AR, alias=CONTROL)
+
+
+def titled(configuration: str) -> str:
+    """How tables call a configuration, from its name: `speculative gamma=2` -> `SD (speculative) gamma=2`."""
+    method, space, parameters = configuration.partition(" ")
+    return f"{METHODS[method].label}{space}{parameters}" if method in METHODS else configuration
 
 
 class RowKey(NamedTuple):

@@ -116,7 +116,7 @@ def drop(host: CommandHost, argument: str) -> Message:
 
 def _find_run(session: Session, text: str) -> Run:
     runs = session.runs()
-    known = {called.lower(): run for run in runs for called in (run.title, run.name)}
+    known = {called.lower(): run for run in runs for called in run.calls}
     if text.lower() in known:
         return known[text.lower()]
     by_name = {run.name: run for run in runs}

@@ -1,42 +1,65 @@
-"""The page of /status."""
+"""The pages of /status."""
 
 from collections.abc import Iterator, Mapping
 
 from repl.commands.command import SessionCommand
 from repl.files.user_files import state_folder
 from repl.replies import SectionSheet, SheetSection
+from repl.screen.summary import shown_settings
 from repl.session import Session
 from sampling.methods.settings import PARAMETERS
 
 
-def status_page(session: Session, commands: Mapping[str, SessionCommand]) -> SectionSheet:
-    """Models, what answers a prompt, every setting with its default where it differs, memory, files."""
-    sections = [
-        SheetSection("Models", tuple(_models(session))),
-        SheetSection("What answers a prompt", tuple(_runs(session))),
-    ]
+def short_page(session: Session) -> SectionSheet:
+    """Models, what answers a prompt, the settings that were changed: one screen."""
+    settings = tuple((name, value, _default(session, name)) for name, value in shown_settings(session))
+    return SectionSheet(
+        "Session",
+        (
+            *_in_use(session),
+            SheetSection("Settings in use that were changed, and the length", settings),
+            *_kept(session),
+        ),
+        ("/status all shows every setting.",),
+    )
+
+
+def whole_page(session: Session, commands: Mapping[str, SessionCommand]) -> SectionSheet:
+    """The same with every setting, and what was chosen by measuring."""
     groups: dict[str, list[tuple[str, str, str]]] = {}
     for command in commands.values():
         if command.setting:
             name = command.setting.name
-            default = command.setting.show(command.setting.default)
-            changed = "" if session.show(name) == default else f"default {default}"
             groups.setdefault(command.heading or command.group.capitalize(), []).append(
-                (name, session.show(name), changed)
+                (name, session.show(name), _default(session, name))
             )
-    sections += [SheetSection(group, tuple(lines)) for group, lines in groups.items()]
+    sections = [*_in_use(session), *(SheetSection(group, tuple(lines)) for group, lines in groups.items())]
     if tried := tuple(_tried(session)):
         sections.append(SheetSection("Chosen by measuring on this machine", tried))
+    return SectionSheet("Session", (*sections, *_kept(session)))
+
+
+def _in_use(session: Session) -> Iterator[SheetSection]:
+    yield SheetSection("Models", tuple(_models(session)))
+    yield SheetSection("What answers a prompt", tuple(_runs(session)))
+
+
+def _kept(session: Session) -> Iterator[SheetSection]:
     if memories := session.memories():
-        sections.append(SheetSection("Memory", tuple((name, text, "") for name, text in memories)))
-    sections.append(SheetSection("Files", (("state", str(state_folder()), "history, errors.log"),)))
-    return SectionSheet("Session", tuple(sections))
+        yield SheetSection("Memory", tuple((name, text, "") for name, text in memories))
+    yield SheetSection("Files", (("state", str(state_folder()), "history, errors.log"),))
+
+
+def _default(session: Session, name: str) -> str:
+    """What to say of a setting that is not as it was at start."""
+    start = session.at_start(name)
+    return "" if session.show(name) == start else f"default {start}"
 
 
 def _runs(session: Session) -> Iterator[tuple[str, str, str]]:
     for run in session.runs():
         values = [f"{name} {PARAMETERS[name].show(value)}" for name, value in run.recommended.items()]
-        yield run.title, run.name, f"recommended by its card: {', '.join(values)}" if values else ""
+        yield run.label, "", f"recommended by its card: {', '.join(values)}" if values else ""
 
 
 def _models(session: Session) -> Iterator[tuple[str, str, str]]:

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator
 
-from repl.commands import handlers, measuring, words
+from repl.commands import handlers, measuring, status, words
 from repl.commands.command import GROUPS, CommandHost, SessionCommand, setting_command
 from repl.commands.help import command_page, first_page, group_page, whole_page
-from repl.commands.status import status_page
 from repl.own_settings import DEBUG, TURNS
 from repl.replies import Message, Reply, SectionSheet
 from sampling.methods.settings import GENERAL, PARAMETERS
 from sampling.methods.tables import METHODS
-from utils.errors import UserError, nearest
+from utils.errors import UserError, nearest, wrong_value
 from utils.registry import Registry
 
 
@@ -24,8 +23,11 @@ def _help(host: CommandHost, argument: str) -> SectionSheet:
 
 
 def _status(host: CommandHost, argument: str) -> SectionSheet:
-    handlers.no_argument("status", argument)
-    return status_page(host.session, COMMANDS)
+    if argument.lower() == "all":
+        return status.whole_page(host.session, COMMANDS)
+    if argument:
+        raise wrong_value("/status", argument, "all, or nothing")
+    return status.short_page(host.session)
 
 
 def _topics(typed: str) -> Iterator[str]:
@@ -47,7 +49,15 @@ COMMANDS = Registry[SessionCommand](
     ),
     SessionCommand("quit", "session", "leave the session", handlers.quit, aliases=("exit",)),
     SessionCommand("clear", "session", "clear the screen", handlers.clear),
-    SessionCommand("status", "session", "the whole session state in one table", _status),
+    SessionCommand(
+        "status",
+        "session",
+        "models, what answers a prompt, changed settings; all: every setting",
+        _status,
+        "[all]",
+        "all",
+        candidates=lambda typed: (word for word in ("all",) if word.startswith(typed.lower())),
+    ),
     SessionCommand(
         "save",
         "session",

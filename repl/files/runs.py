@@ -6,22 +6,42 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ablation.plan.grid import Configuration
+from sampling.methods.method import labelled
 from sampling.methods.tables import HYBRID_MODEL, METHODS
 from utils.parameter import Values
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A row of the table. `recommended`: values of a drafter's card, in place of the session's."""
+    """A row of the table.
+
+    called: its method's title, a hybrid's with what drafts in it. recommended: values of a drafter's card, in place of
+    the session's.
+    """
 
     configuration: Configuration
-    title: str
+    called: str
     recommended: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """How commands and records call it."""
+        """How commands and records call it. Example: `speculative gamma=2`."""
         return self.configuration.name
+
+    @property
+    def title(self) -> str:
+        """What stands over its answer. Example: `SD gamma=2`."""
+        return f"{self.called}{self._values}"
+
+    @property
+    def label(self) -> str:
+        """What stands in the table: the title with the name. Example: `SD (speculative) gamma=2`."""
+        return f"{labelled(self.called, self.method)}{self._values}"
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """All that it answers to in a command."""
+        return self.name, self.title, self.label
 
     @property
     def method(self) -> str:
@@ -38,11 +58,14 @@ class Run:
         """The same with every one of those values in its name."""
         return Configuration(self.method, tuple(self.parameters.items()))
 
+    @property
+    def _values(self) -> str:
+        return self.name.removeprefix(self.method)
 
-def title_of(configuration: Configuration, values: Values) -> str:
-    """What stands over its answer: the method's title, a hybrid's with what drafts in it, and its own values."""
+
+def called(configuration: Configuration, values: Values) -> str:
+    """The method's title, a hybrid's with what drafts in it in place of the word model."""
     method, settings = METHODS[configuration.method], {**values, **dict(configuration.parameters)}
-    title = method.title
-    if HYBRID_MODEL in method.parameters and settings[HYBRID_MODEL.name] in METHODS:
-        title = re.sub("model", METHODS[settings[HYBRID_MODEL.name]].title, title, flags=re.IGNORECASE)
-    return f"{title}{configuration.name.removeprefix(method.name)}"
+    if HYBRID_MODEL not in method.parameters or settings[HYBRID_MODEL.name] not in METHODS:
+        return method.title
+    return re.sub("model", METHODS[settings[HYBRID_MODEL.name]].title, method.title, flags=re.IGNORECASE)

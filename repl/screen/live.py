@@ -11,7 +11,7 @@ from rich.text import Text
 
 from repl.loading import Loading
 from repl.replies import Reply
-from repl.screen.round_line import Line
+from repl.screen.round_text import TellRound
 from sampling.measure.answer import Answer, Span
 from sampling.measure.metrics import RunMetrics
 from utils.events import AnyRound, Event, Round
@@ -136,7 +136,9 @@ class LiveView:
                 while not loading.wait(0.1):
                     status.update(loading.describe())
 
-    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, line: Line | None) -> None:
+    def watch(
+        self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, tell: TellRound | None
+    ) -> None:
         """Show a run while it happens, then the whole answer.
 
         Paints between events only, when the engine's clock stands still, and from this thread only.
@@ -148,7 +150,7 @@ class LiveView:
             for event, account in run:
                 scene.account = account
                 if isinstance(event, AnyRound):
-                    scene.add(event, line)
+                    scene.add(event, tell)
                 pace.paint(lambda: scene.draw(live))
             scene.print_rounds()
         answer.finish()
@@ -166,13 +168,13 @@ class _Scene:
     answer: Answer
     account: RunMetrics = field(default_factory=RunMetrics)
     last: AnyRound | None = None
-    rounds: list[str] = field(default_factory=list)
+    rounds: list[Text] = field(default_factory=list)
 
-    def add(self, round: AnyRound, line: Line | None) -> None:
+    def add(self, round: AnyRound, tell: TellRound | None) -> None:
         self.last = round
         self.answer.add(round)
-        if line:
-            self.rounds.append(line(round))
+        if tell:
+            self.rounds.append(tell(round))
 
     def draw(self, live: Live) -> None:
         self.print_rounds()
@@ -184,7 +186,7 @@ class _Scene:
     def print_rounds(self) -> None:
         """Put the debug lines that have gathered above the view."""
         if self.rounds:
-            self.console.print(Text("\n".join(map(shown, self.rounds)), "dim"))
+            self.console.print(Text("\n").join(self.rounds))
             self.rounds.clear()
 
     def heading(self) -> Text:

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from repl.loading import Loading
 from repl.replies import Reply, SectionSheet
-from repl.screen.round_line import Line
+from repl.screen.round_text import TellRound
 from sampling.measure.answer import Answer
 from sampling.measure.metrics import RunMetrics
 from utils.events import AnyRound, Event
@@ -40,15 +40,17 @@ class PlainView:
                 said = loading.message
                 self.err.print(said, style="dim", markup=False, highlight=False)
 
-    def watch(self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, line: Line | None) -> None:
-        """Print a run when it has ended, if it came to a token; with `line` its rounds while it happens."""
+    def watch(
+        self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, tell: TellRound | None
+    ) -> None:
+        """Print a run when it has ended, if it came to a token; with `tell` its rounds while it happens."""
         for event, _ in run:
             if isinstance(event, AnyRound):
                 if not answer.begun:
                     self.out.file.write(f"[{title}]\n")
                 answer.add(event)
-                if line:
-                    self.out.file.write(f"{shown(line(event))}\n")
+                if tell:
+                    self.out.file.write(f"{tell(event).plain}\n")
         answer.finish()
         if answer.begun:
             self.out.file.write(f"{shown(answer.text, lines=True)}\n\n")

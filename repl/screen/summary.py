@@ -9,24 +9,32 @@ from repl.start import AUTO
 from sampling.loading.options import WEIGHTS
 from sampling.methods.settings import GENERAL, PARAMETERS
 from sampling.methods.tables import METHODS
-from utils.parameter import Parameter, Values
+from utils.parameter import Values
+
+_ALWAYS = ("length", "processor")
 
 
 def summary(session: Session) -> str:
-    """The settings that matter for what answers a prompt, what the target is, and cards' values."""
-    values, runs = session.settings, session.runs()
-    used = {name for run in runs for name in _read(run, values)}
-    used |= {p.name for p in GENERAL} - _unread(values, runs)
-    shown = [p for p in PARAMETERS.values() if p.name in used]
-    settings = [f"{p.name} {session.show(p.name)}" for p in shown if _matters(values, p)]
-    if session.own[TURNS.name] != TURNS.default:
-        settings.append(f"turns {session.show(TURNS.name)}")
+    """The settings in use that differ from their start, and what the models and the cards add."""
+    settings = [f"{name} {value}" for name, value in shown_settings(session)]
     pair = session.loading.pair
     if pair is not None and pair.target_info.stored != WEIGHTS[0]:
         settings.append(f"target_weights {pair.target_info.stored}")
     if pair is not None and pair.target_info.batch_invariant:
         settings.append("batch-invariant")
-    return ", ".join([*settings, *recommended(runs)])
+    return ", ".join([*settings, *recommended(session.runs())])
+
+
+def shown_settings(session: Session) -> Iterator[tuple[str, str]]:
+    """Length and processor, and what else is read here and is not as it was at start: names and values."""
+    values, runs = session.settings, session.runs()
+    read = {name for run in runs for name in _read(run, values)} | {p.name for p in GENERAL} - _unread(values, runs)
+    for parameter in PARAMETERS.values():
+        name, value = parameter.name, session.show(parameter.name)
+        if name in read and name not in METHODS and (name in _ALWAYS or value != session.at_start(name)):
+            yield name, value
+    if session.own[TURNS.name] != TURNS.default:
+        yield TURNS.name, session.show(TURNS.name)
 
 
 def _read(run: Run, values: Values) -> set[str]:
@@ -49,12 +57,6 @@ def recommended(runs: Sequence[Run]) -> list[str]:
         for run in runs
         for name, value in run.recommended.items()
     ]
-
-
-def _matters(values: Values, parameter: Parameter) -> bool:
-    """Switches and choices that stand where they start are not news."""
-    quiet = isinstance(parameter.default, bool | str)
-    return not quiet or values[parameter.name] != parameter.default
 
 
 def titles(session: Session) -> str:

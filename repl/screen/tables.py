@@ -8,6 +8,7 @@ from rich.console import Console, RenderableType
 
 from ablation.results import stamp
 from ablation.results.tables import comparison as table
+from ablation.results.tables import outcome as winners
 from repl.files.runs import Run
 from sampling.measure.ledger import Ledger
 from sampling.measure.metrics import RunMetrics
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 class TableRow:
     """One method's line.
 
-    lossless: None for another output. other: why it is not compared with the reference (`Method.other`).
-    memories: by what it drafts from earlier answers too. ledger: where its time went,
-    `predicted` by the pair's profile. adapts: its rule chooses a draft length in each round.
+    label: the title with the name, for the table; empty where they are the same. lossless: None for another output.
+    other: why it is not compared with the reference (`Method.other`). memories: by what it drafts from earlier answers
+    too. ledger: where its time went, `predicted` by the pair's profile. adapts: its rule chooses a draft length in
+    each round.
     """
 
     title: str
@@ -42,6 +44,7 @@ class TableRow:
     ledger: Ledger | None = None
     predicted: Ledger | None = None
     adapts: bool = False
+    label: str = ""
 
 
 def rows(
@@ -62,6 +65,7 @@ def rows(
             comparison.ledger(name),
             comparison.predicted(name),
             METHODS[runs[name].method].adapts,
+            runs[name].label,
         )
         for name in names
     ]
@@ -81,7 +85,7 @@ def line_of(row: TableRow) -> table.ComparisonLine:
     """The plain values of a row."""
     metrics = row.metrics
     return table.ComparisonLine(
-        title=row.title,
+        title=row.label or row.title,
         output=_output(row),
         lossless=row.lossless,
         reference=row.reference,
@@ -107,6 +111,11 @@ def _output(row: TableRow) -> tuple[table.Words, ...]:
         return ((row.other, "dim"),)
     divergence = row.divergence
     return () if divergence is None else (table.verdict_words(divergence.verdict, divergence.index, divergence.margin),)
+
+
+def outcome(lines: Sequence[TableRow]) -> list[str]:
+    """Who won, and by how much."""
+    return winners.outcome([line_of(row) for row in lines])
 
 
 def notes(lines: Sequence[TableRow], settings: str, first: bool) -> list[str]:

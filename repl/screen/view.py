@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from repl.loading import Loading
-    from repl.screen.round_line import Line
+    from repl.screen.round_text import TellRound
     from sampling.measure.answer import Answer
     from sampling.measure.metrics import RunMetrics
     from utils.events import Event
@@ -28,6 +28,6 @@ class View(Protocol):
 
     def wait(self, loading: "Loading") -> None: ...
     def watch(
-        self, title: str, run: Iterable[tuple["Event", "RunMetrics"]], answer: "Answer", line: "Line | None"
+        self, title: str, run: Iterable[tuple["Event", "RunMetrics"]], answer: "Answer", tell: "TellRound | None"
     ) -> None:
-        """Show a run and its answer; with `line` also a line a round."""
+        """Show a run and its answer; with `tell` also its rounds."""

@@ -49,16 +49,10 @@ def page(answers: "Answers", wanted: str, console: Console) -> RenderableType:
 
 def _chosen(lines: Sequence[TableRow], answers: "Answers", wanted: str) -> list[TableRow]:
     """The run that is called so, by its name or its title, and AR."""
-    names = {
-        called.lower(): answers.runs[name].title for name in answers.finished() for called in _calls(answers, name)
-    }
+    names = {call.lower(): answers.runs[name].title for name in answers.finished() for call in answers.runs[name].calls}
     if wanted.lower() not in names:
         raise UnknownName("run of the last answer", wanted, answers.finished())
     return [line for line in lines if line.reference or line.title == names[wanted.lower()]]
-
-
-def _calls(answers: "Answers", name: str) -> tuple[str, str]:
-    return name, answers.runs[name].title
 
 
 def _lacking(line: TableRow) -> str:

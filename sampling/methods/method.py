@@ -16,6 +16,11 @@ FIXED = ("fixed", "budget")
 """Rules that are a plain number."""
 
 
+def labelled(title: str, name: str) -> str:
+    """A title, with the name that commands take behind it where that is another word."""
+    return title if title.lower().replace(" ", "_") == name else f"{title} ({name})"
+
+
 @dataclass(frozen=True)
 class Method:
     """A name for (drafter, controller) on one of the pair's models, or for a search; `on` = enabled at start.
@@ -36,6 +41,11 @@ class Method:
     on: bool = False
     preset: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[Part, ...] = field(default=(), repr=False)
+
+    @property
+    def label(self) -> str:
+        """Its title with its name, as tables print it. Example: `SD (speculative)`."""
+        return labelled(self.title, self.name)
 
     @property
     def drafts(self) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from repl.screen.round_line import judgements, round_line
+from repl.screen.round_text import judgements, round_text
 from sampling.measure.answer import Answer, Span, TokenText
 from utils.events import Round
 
@@ -125,11 +125,21 @@ def test_judgements(round: Round, words: str) -> None:
     assert " ".join(word.replace(" ", "-") for word in judgements(round)) == words
 
 
-def test_a_round_line_names_everything() -> None:
-    line = round_line(make_round((5, 7), (0,), 4), _decode)
-    for part in ("#1", "pos 10", "gamma 2", "'<5>' q=1.00 p=1.00 accepted", "'<7>'", "rejected", "recovered '<4>'",
-                 "draft 1.0 ms", "verify 2.0 ms"):  # fmt: skip
-        assert part in line
-    assert "bonus '<4>'" in round_line(make_round((5,), (0,), 4), _decode)
-    assert "target '<4>'" in round_line(make_round((), (), 4), _decode)
-    assert "stopped by an accepted draft" in round_line(make_round((5,), (0,), None), _decode)
+def test_a_round_is_told_a_line_a_draft() -> None:
+    assert round_text(make_round((5, 7), (0,), 4), _decode).plain.split("\n   ") == [
+        "#1  position 10, gamma 2, draft 1.0 ms, verify 2.0 ms",
+        "'<5>'  accepted  q=1.00 p=1.00",
+        "'<7>'  rejected  q=1.00 p=1.00",
+        "'<4>'  recovered",
+    ]
+    ends = {(5,): "'<4>'  bonus", (): "'<4>'  target"}
+    for drafts, end in ends.items():
+        assert round_text(make_round(drafts, (0,) * len(drafts), 4), _decode).plain.endswith(end)
+    assert round_text(make_round((5,), (0,), None), _decode).plain.endswith("stopped by an accepted draft")
+
+
+def test_a_draft_of_a_tree_is_indented_by_its_depth_and_coloured_by_what_became_of_it() -> None:
+    text = round_text(make_round((1, 2, 3), (0,), parents=(-1, -1, 0)), _decode)
+    assert [len(line) - len(line.lstrip()) for line in text.plain.splitlines()[1:4]] == [3, 3, 5]
+    colours = {text.plain[span.start : span.end]: span.style for span in text.spans}
+    assert (colours["'<1>'"], colours["'<2>'"], colours["'<3>'"]) == ("green", "dim", "red")

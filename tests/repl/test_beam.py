@@ -7,7 +7,7 @@ import pytest
 
 from repl.replies import Message
 from repl.screen.live import numbers
-from repl.screen.round_line import round_line
+from repl.screen.round_text import round_text
 from repl.screen.tables import TableRow, comparison_table, notes, rows
 from repl.session import Session
 from sampling.measure.answer import Answer
@@ -96,10 +96,14 @@ def test_ctrl_c_leaves_a_session_whose_next_answer_is_that_of_a_fresh_one(new_se
 
 def test_a_debug_line_names_beams_and_what_is_settled() -> None:
     beams = (Hypothesis((1, 2), -0.5, -0.4), Hypothesis((1, 3), -1.5, -1.2))
-    line = round_line(BeamRound(1, (1,), beams, (Hypothesis((9,), -3.0, -3.0),), 0.02), str)
-    assert line == (
-        "#2 | '(2,)' score -0.400 | '(3,)' score -1.200 | found 1, best score -3.000 | settled '(1,)' | verify 20.0 ms"
-    )
+    text = round_text(BeamRound(1, (1,), beams, (Hypothesis((9,), -3.0, -3.0),), 0.02), str)
+    assert text.plain.split("\n   ") == [
+        "#2  verify 20.0 ms",
+        "'(2,)'  score -0.400",
+        "'(3,)'  score -1.200",
+        "found 1, best score -3.000",
+        "settled '(1,)'",
+    ]
 
 
 def test_the_word_fits_a_line() -> None:

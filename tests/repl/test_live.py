@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from repl.screen.live import LiveView, PaintPace, coloured, numbers, tail
-from repl.screen.round_line import round_line
+from repl.screen.round_text import round_text
 from sampling.measure.answer import Answer, Span
 from sampling.measure.metrics import RunMetrics
 from tests.repl.test_answer import make_round
@@ -75,9 +75,9 @@ def test_the_whole_answer_stays_and_no_control_character_gets_out(width: int, co
 
 def test_debugging_leaves_a_line_a_round() -> None:
     console = _console(300, color_system=None)
-    LiveView(console).watch("SD", _run(ROUNDS), Answer(_decode), partial(round_line, decode=_decode))
+    LiveView(console).watch("SD", _run(ROUNDS), Answer(_decode), partial(round_text, decode=_decode))
     assert isinstance(console.file, StringIO)
-    assert sum("#1 pos 10" in line for line in console.file.getvalue().splitlines()) == len(ROUNDS)
+    assert sum("#1  position 10" in line for line in console.file.getvalue().splitlines()) == len(ROUNDS)
 
 
 def test_what_is_unknown_is_not_shown() -> None:

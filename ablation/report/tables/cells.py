@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ablation.plan.grid import CONTROL
+from ablation.plan.grid import CONTROL, titled
 from ablation.report.tables.rates import ledger_of
 from sampling.measure.ledger import PARTS, Ledger, ms
 from sampling.methods.tables import AR
@@ -67,8 +67,8 @@ def percent(ratio: float) -> str:
 
 
 def title_of(configuration: str) -> str:
-    """How tables call a configuration: what AR and its control are is said."""
-    return {AR: f"{AR} (AR)", CONTROL: f"{CONTROL}: AR again (noise)"}.get(configuration, configuration)
+    """How tables call a configuration: by its method's title and name; what the control is is said."""
+    return f"{CONTROL}: AR again (noise)" if configuration == CONTROL else titled(configuration)
 
 
 def bug(count: int) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 
+from ablation.plan.grid import titled
 from ablation.results.record import Record
 from ablation.results.stamp import stamped
 from sampling.methods.tables import AR
@@ -97,7 +98,7 @@ def cells(line: BatchLine) -> tuple[str, ...]:
     """A line as text, a dash for what is unknown."""
     return (
         str(line.batch),
-        stamped(line.configuration, line.lossless),
+        stamped(titled(line.configuration), line.lossless),
         _shown(line.throughput, 1),
         "reference" if line.configuration == AR else _shown(line.ratio, 2, "x"),
         _shown(line.tokens_per_round, 2),

@@ -14,6 +14,7 @@ from sampling.measure.ledger import PARTS, Ledger, ms
 
 UNKNOWN = "-"
 REFERENCE_WORDS = ("reference", "dim")
+BUG = "BUG"
 
 Words = tuple[str, str]
 Claim = Literal["", "faster", "slower", "unshown"]
@@ -61,7 +62,7 @@ def verdict_words(verdict: str, index: int | None, margin: float | None = None) 
         return "exact", "green"
     if verdict == "tie":
         return f"tie at {index}" + ("" if margin is None else f" (margin {margin:.2g})"), "yellow"
-    return f"BUG at {index}", "bold red"
+    return f"{BUG} at {index}", "bold red"
 
 
 def _title(line: ComparisonLine) -> Text:
