@@ -2,13 +2,15 @@
 
 import utils.device.threads  # noqa: F401
 
-from functools import partial
+from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ablation.commands.cli import advise, invariance, methods, prefill, profile, quality, run, selftest
+from ablation.commands.run import Length, Processor, Runs, Seed
 from ablation.commands.shared.checked import CheckedCommand, CheckedGroup
 from ablation.commands.shared.opened import opened
 from ablation.commands.shared.options import exit_statuses
@@ -19,10 +21,12 @@ from utils.errors import UserError
 from utils.parameter import Values
 
 if TYPE_CHECKING:
+    from repl.session import Session
     from sampling.loading.pairs import Progress
     from sampling.pair.pair import Pair
 
 
+PROJECT = "speculative-workbench"
 app = typer.Typer(cls=CheckedGroup, add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -38,27 +42,49 @@ def session(
     context: typer.Context,
     *,
     models: Values,
+    methods: Runs = None,
+    length: Length = None,
+    processor: Processor = None,
+    seed: Seed = None,
+    version: Annotated[bool, typer.Option("--version", help="Print the version, then exit.")] = False,
     script: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Play a script of session commands, then exit.")
     ] = None,
 ) -> None:
     """Speculative decoding side by side. Without a command: an interactive session."""
     command = context.invoked_subcommand
+    if version:
+        typer.echo(f"{PROJECT} {metadata.version(PROJECT)}")
+        raise typer.Exit
+    own = {"methods": methods, "length": length, "processor": processor, "seed": seed, "script": script}
     with exit_statuses():
-        given = [*models, *(["script"] if script else [])]
+        given = [*models, *(name for name, value in own.items() if value is not None)]
         if command is not None and given:
             name = given[0].replace("_", "-")
             raise UserError(
                 f"--{name} given before {command}; expected behind it, as in `infer.py {command} --{name} ...`"
             )
-        options = load_options(models)
-        if command is None:
-            refuse_under_torchrun("the interactive session", "a command, such as `infer.py run`")
-    if command is not None:
-        return
+        if command is not None:
+            return
+        refuse_under_torchrun("the interactive session", "a command, such as `infer.py run`")
+        session = _session(load_options(models), methods, {"length": length, "processor": processor, "seed": seed})
     from repl.app import main
 
-    raise typer.Exit(main(partial(_load, options), script))
+    raise typer.Exit(main(session, script))
+
+
+def _session(options: LoadOptions, methods: str | None, asked: Mapping[str, object]) -> "Session":
+    """A session with the settings and the methods that the command line asks for. Raises `UserError`."""
+    from ablation.plan.choice import choose_runs
+    from repl.loading import Loading
+    from repl.session import Session
+
+    session = Session(Loading(_load, options))
+    session.choose(
+        {name: str(value) for name, value in asked.items() if value is not None},
+        choose_runs(methods, session.settings) if methods is not None else (),
+    )
+    return session
 
 
 app.command(cls=CheckedCommand)(run)

@@ -1,5 +1,6 @@
 """What answers one prompt, one run after the other. Nothing is rendered here."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,15 @@ if TYPE_CHECKING:
     from utils.events import AnyRound, Event
 
 
+TWICE_S = 2.0
+"""Two Ctrl-C within so many seconds are meant for the whole answer."""
+
+
 class Answers:
     """What answers one prompt, one run after the other; `runs` holds them by name, `prompts` the ids that each reads.
 
-    `stopped`: the user stopped it, and what had not begun has no account. `failures`: what went wrong, by
+    `stopped`: the user stopped it, and what had not begun has no account. `skips`: a Ctrl-C stops only the run under
+    way, which is then `skipped`; a second one soon after it stops the rest. `failures`: what went wrong, by
     name; the others go on. `rounds`: of each run. `machines`: what else went on meanwhile.
     """
 
@@ -39,7 +45,9 @@ class Answers:
     ) -> None:
         self.comparison, self.dialogue, self.first = comparison, dialogue, first
         self.runs, self.prompts = {run.name: run for run in runs}, prompts
-        self.stopped = False
+        self.stopped = self.skips = False
+        self.skipped: set[str] = set()
+        self._interrupted_at = -TWICE_S
         self.failures: dict[str, str] = {}
         self.rounds: dict[str, list[AnyRound]] = {name: [] for name in self.runs}
         self.machines: dict[str, Machine] = {}
@@ -75,7 +83,7 @@ class Answers:
                         self.rounds[name].append(event)
                     yield event, account
                     if interrupt.asked:
-                        self.stopped = True
+                        self._interrupt(name)
                         return
         except KeyboardInterrupt:
             self.stop()
@@ -87,6 +95,14 @@ class Answers:
         finally:
             if self.rounds[name] and name not in self.failures:
                 self.dialogue.answered(name, self._engine.text(self.comparison.metrics[name].output_ids))
+
+    def _interrupt(self, name: str) -> None:
+        now = time.monotonic()
+        if self.skips and now - self._interrupted_at > TWICE_S:
+            self.skipped.add(name)
+        else:
+            self.stopped = True
+        self._interrupted_at = now
 
     def stop(self) -> None:
         """The user does not wait for the round under way, or stopped where none is."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from repl.files import script
-from repl.loading import Load, Loading
 from repl.player import SessionPlayer
 from repl.session import Session
 from utils.errors import UserError
@@ -25,7 +24,7 @@ FAILED, WRONG_CALL, INTERRUPTED = 1, 2, 130
 _PIPE_WIDTH = 100
 
 
-def main(load: Load, script_file: Path | None = None) -> int:
+def main(session: Session, script_file: Path | None = None) -> int:
     """Run a session until its lines end; the process's exit status.
 
     A pipe's and a script's status is 1 when a command or a generation failed; a person has seen it happen.
@@ -33,9 +32,9 @@ def main(load: Load, script_file: Path | None = None) -> int:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
-    loading = Loading(load)
+    loading = session.loading
     try:
-        status = _run(Session(loading), script_file)
+        status = _run(session, script_file)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output is gone; Python would complain once more when it flushes at exit.
@@ -68,7 +67,7 @@ def _interact(session: Session) -> int:
     for line in prompt.lines(session):
         try:
             with Deferred():
-                player = player or SessionPlayer(session, _live_view())
+                player = player or SessionPlayer(session, _live_view(), typed=True)
         except KeyboardInterrupt:
             sys.stderr.write("stopped before the line was played\n")
             continue
@@ -94,7 +93,7 @@ def _read_lines(session: Session) -> int:
     """Lines from a pipe, or typed on a terminal that can do nothing but print."""
     typed = sys.stdin.isatty()
     session.loading.start()
-    player = SessionPlayer(session, _plain_view())
+    player = SessionPlayer(session, _plain_view(), typed=typed)
     number = 0
     for number, line in enumerate(_stdin(prompting=typed), start=1):
         player.execute(line, "" if typed else f"line {number}: ")

@@ -36,7 +36,7 @@ class Costs:
         self._steps: Measuring | None = None
         self._busy_cores = 0.0
         self._news = ""
-        self._guessed = False
+        self._guessed = self._ended = False
         self._drift: ProfileDrift | None = None
 
     def resume(self) -> None:
@@ -51,6 +51,12 @@ class Costs:
         self._idle.clear()
         with self._working:
             pass
+
+    def end(self) -> None:
+        """The models go: nothing is measured any more."""
+        self._ended = True
+        self.pause()
+        self._idle.set()
 
     def news(self) -> str:
         """What to tell, once; empty where there is nothing."""
@@ -99,15 +105,19 @@ class Costs:
         return said
 
     def _run(self) -> None:
-        while not self._loading.done:
+        while not (self._loading.done or self._ended):
             time.sleep(_LOOK_S)
         try:
-            while self._loading.pair is not None and self._loading.engine().profile() is None:
+            while self._wanted():
                 self._idle.wait()
                 with self._working:
-                    self._stretch()
+                    if self._wanted():
+                        self._stretch()
         except Exception as error:
             self._news = f"measuring what rounds cost failed: {type(error).__name__}: {error} ({log_traceback(error)})"
+
+    def _wanted(self) -> bool:
+        return not self._ended and self._loading.pair is not None and self._loading.engine().profile() is None
 
     def _stretch(self) -> None:
         """Work until the measurement is whole or a line is entered."""
@@ -115,8 +125,6 @@ class Costs:
         from utils.device.machine import Machine
 
         engine = self._loading.engine()
-        if engine.profile() is not None:
-            return
         self._steps = self._steps or measuring(engine.pair, BUDGET_S)
         profile = None
         with Machine() as machine:

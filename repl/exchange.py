@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 class Exchange:
     """A prompt with its table, the notes under it, a record of each run, and the answers by title.
 
-    said: which turn of a dialogue it is, and whose answers it continues; empty where it stands alone.
+    models: what answered. said: which turn of a dialogue it is, and whose answers it continues; empty where it stands
+    alone.
     """
 
     prompt: str
+    models: str
     said: str
     table: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
@@ -39,6 +41,7 @@ def exchange(
     turns = answers.dialogue.turns
     return Exchange(
         turns[-1].prompt,
+        "; ".join(_models(answers)),
         "" if mode == TURNS.default else f"turn {len(turns)}, turns {mode}",
         table,
         tuple(notes),
@@ -49,6 +52,13 @@ def exchange(
             if rounds
         ),
     )
+
+
+def _models(answers: Answers) -> Iterator[str]:
+    about = answers.comparison.engine.describe()
+    for role, info in (("target", about.target), ("drafter", about.drafter)):
+        if info is not None:
+            yield f"{role} {info.name}, {info.device}, {info.dtype}"
 
 
 def _records(number: int, mode: str, answers: Answers) -> Iterator[Record]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from repl.files.user_files import log_traceback
+from sampling.loading.options import LoadOptions
 from utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -14,29 +15,42 @@ if TYPE_CHECKING:
     from sampling.pair.local_engine import LocalEngine
     from sampling.pair.pair import Pair
 
-Load = Callable[["Progress"], "Pair"]
+Load = Callable[[LoadOptions, "Progress"], "Pair"]
+
+
+_DEFAULTS = LoadOptions()
 
 
 class Loading:
     """A background thread that loads and warms up; read `message` and `fraction` at any time.
 
-    `on_change` is called from that thread after every change; it must be safe there.
+    `options`: what is loaded. `on_change` is called from that thread after every change; it must be safe there.
     """
 
-    def __init__(self, load: Load) -> None:
-        self.message = "starting"
-        self.fraction: float | None = None
-        self.error: UserError | None = None
+    def __init__(self, load: Load, options: LoadOptions = _DEFAULTS) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self._load = load
-        self._engine: LocalEngine | None = None
-        self._wanted = False
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self._reset(options)
 
     def start(self) -> None:
         """Begin, once."""
         self._thread.start()
+
+    def again(self, options: LoadOptions) -> None:
+        """Let the models go and load others. Raises `UserError` while some are being loaded."""
+        if self.running:
+            raise UserError(f"the models are still loading ({self.describe()}); wait for them first")
+        self._reset(options)
+        self.start()
+
+    def _reset(self, options: LoadOptions) -> None:
+        self.options, self.message = options, "starting"
+        self.fraction: float | None = None
+        self.error: UserError | None = None
+        self._engine: LocalEngine | None = None
+        self._wanted = False
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
 
     @property
     def done(self) -> bool:
@@ -97,7 +111,7 @@ class Loading:
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
         from sampling.pair.pair_engine import PairEngine
 
-        engine = PairEngine(self._load(self._tell))
+        engine = PairEngine(self._load(self.options, self._tell))
         self._tell("warming up")
         for _ in _warm_up(engine):
             if self._wanted:  # somebody waits: answer sooner, and note that timings are not settled yet

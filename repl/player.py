@@ -34,12 +34,13 @@ _CONTINUES = {
 class SessionPlayer:
     """One session on one view.
 
+    typed: lines come from a person, whose Ctrl-C skips the method under way; a script's stops the whole line.
     `failures` counts commands and generations that failed. `left`: the user is done. `interrupted`: the
     last line was stopped by Ctrl-C.
     """
 
-    def __init__(self, session: Session, view: View) -> None:
-        self.session, self.view = session, view
+    def __init__(self, session: Session, view: View, typed: bool = False) -> None:
+        self.session, self.view, self._typed = session, view, typed
         self.failures = 0
         self.left = False
         self.interrupted = False
@@ -117,6 +118,7 @@ class SessionPlayer:
         if self.session.weighs_costs() and self.session.costs.unknown():
             self.view.reply(Message(GUESSED))
         answers = self.session.ask(prompt)
+        answers.skips = self._typed and not self._playing
         if answers.first:
             self._say_first()
         if (turn := len(answers.dialogue.turns)) > 1:
@@ -125,6 +127,8 @@ class SessionPlayer:
             if answers.stopped:
                 break
             self._watch(answers, name)
+            if name in answers.skipped and name != next(reversed(answers.runs)):
+                self.view.reply(Message(f"{run.title} skipped; Ctrl-C twice stops the whole answer"))
             if name in answers.failures:
                 self._fail(f"{where}{run.title}: {answers.failures[name]}")
         if answers.stopped and (left := answers.left()):

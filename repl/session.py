@@ -11,12 +11,13 @@ from repl.files.runs import Run, called
 from repl.loading import Loading
 from repl.own_settings import DEFAULT, OWN, REFERENCE_TURNS, STATE, TURNS
 from repl.start import StartSettings, decide
-from sampling.methods.settings import Settings
+from sampling.methods.settings import PARAMETERS, Settings
 from sampling.methods.tables import AR, METHODS
 from utils.errors import UserError
 
 if TYPE_CHECKING:
     from repl.exchange import Exchange
+    from sampling.loading.options import LoadOptions
     from sampling.pair.local_engine import LocalEngine
 
 
@@ -62,6 +63,28 @@ class Session:
         if pair is not None and self.start is None:
             self.start = decide(pair, self.settings, self.chosen)
             self.settings.assign_all(self.start.settings.items())
+
+    def load(self, options: "LoadOptions") -> None:
+        """Load other models; settings that the pair had decided are open again. Raises `UserError`, as `Loading.again`.
+
+        What was answered stays for /export; a dialogue does not go on with another model.
+        """
+        self.loading.again(options)
+        self.costs.end()
+        for name in self.start.settings if self.start is not None else ():
+            if name not in self.chosen:
+                self.settings.assign(name, PARAMETERS[name].show(PARAMETERS[name].default))
+        self.start, self.greeted, self.answers = None, False, None
+        self.new_dialogue()
+        self.costs = Costs(self.loading)
+
+    def choose(self, texts: Mapping[str, str], runs: "Sequence[Configuration]") -> None:
+        """What a command line asks for: settings by name, and what answers a prompt in place of what is on at start."""
+        self.assign_all(list(texts.items()))
+        if runs:
+            on = {run.method for run in runs if not run.parameters}
+            self.assign_all([(name, "on" if name in on else "off") for name in METHODS])
+            self.added.update((run.name, run) for run in runs if run.parameters)
 
     def memories(self) -> list[tuple[str, str]]:
         """What each method keeps in memory, once something ran."""

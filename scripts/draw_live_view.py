@@ -31,9 +31,9 @@ def main(
     """Run what a session begins with, and save the view of speculative decoding and the table."""
     from repl.loading import Loading
     from repl.session import Session
-    from sampling.loading.pairs import LoadOptions, load_pair
+    from sampling.loading.pairs import load_pair
 
-    session = Session(Loading(lambda progress: load_pair(LoadOptions(), progress)))
+    session = Session(Loading(load_pair))
     session.assign("length", str(length))
     session.loading.start()
     console = Console(record=True, width=100, file=sys.stderr, force_terminal=True, highlight=False)

@@ -1,5 +1,6 @@
 """What a command line asks for, checked as a whole before a model is loaded. No torch is imported here."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from sampling.prefilled.wire import AskedPrefills
 
     ReadBefore = StateFiles | AskedPrefills
+
+
+STDIN = "-"
 
 
 def choose_prefills(
@@ -62,11 +66,11 @@ def choose_prompts(prompt: str | None, prompts: Path | None, prompts_dir: str | 
     if prompts_dir is not None:
         return read_folder(prompts_dir)
     if prompts is not None:
-        return (
-            gather(find_sources([str(prompts)], Path()))
-            if str(prompts) in (*set_names(), ALL)
-            else read_prompts(prompts)
-        )
+        if str(prompts) in (*set_names(), ALL) or not (prompts.suffix or prompts.exists()):
+            return gather(find_sources([str(prompts)], Path()))
+        return read_prompts(prompts)
+    if prompt == STDIN:
+        prompt = sys.stdin.read().strip()
     if not prompt or not prompt.strip():
         raise wrong_value("--prompt", prompt, "a text that is not empty")
     return (Prompt(1, (checked_text(prompt, "--prompt"),)),)

@@ -30,7 +30,7 @@ SpeculativeConfig = Annotated[
     typer.Option(metavar="JSON", help='As servers accept it: {"method": "draft_model", "num_speculative_tokens": 4}.'),
 ]
 
-OnePrompt = Annotated[str | None, typer.Option(metavar="TEXT", help="One prompt.")]
+OnePrompt = Annotated[str | None, typer.Option(metavar="TEXT|-", help="One prompt; - reads it from stdin.")]
 Prompts = Annotated[
     Path | None,
     typer.Option(metavar="SET|FILE.jsonl", help="A built-in set or a file of prompts (docs/prompts.md)."),

@@ -112,6 +112,7 @@ _DETAILS = {
     "processor": "Arguments are given by position or by name: topk 0.8 top_k=20.",
 }
 _TOGGLE = "Without an argument it flips; on or off sets it."
+_FEW = 3  # of many ways, so many are named
 _METHOD = "Methods are independent toggles: each one that is on answers every prompt and gets a row in the table."
 
 
@@ -179,7 +180,11 @@ def _idle(session: Session, parameter: Parameter) -> str:
         run.method in users or parameter in METHODS[run.method].relevant({**session.settings, **run.parameters})
         for run in session.runs()
     )
-    return f" (not in use: {' or '.join(ways)})" if ways and not any(read) else ""
+    if not ways or any(read):
+        return ""
+    more = f" and {len(ways) - _FEW} others" if len(ways) > _FEW else ""
+    on = ", ".join(run.title for run in session.runs()) or "nothing"
+    return f" (not read by what is on: {on}; read after {', '.join(ways[:_FEW])}{more})"
 
 
 def _recommended(session: Session, parameter: Parameter) -> str:

@@ -7,6 +7,15 @@ from repl.own_settings import DEFAULT
 from repl.replies import SectionSheet, SheetSection
 from repl.session import Session
 
+TABLE = "table"
+_LIVE = {
+    "H": "entropy of the drafter's distribution at the last draft, in nats; EGAG drafts less where it is high",
+    "gamma": "drafts that the rule asked for; `16 (drafted 2)`: the drafter stopped at 2",
+    "round": "a round is one forward of the target: it judges the drafts and writes one token more",
+    "by position": "accepted share of the drafts that were judged at each position, from the first",
+    "score": "log-probability of a beam, a token on average",
+}
+_METRICS = "Formulas and sources: docs/metrics.md."
 Commands = Mapping[str, SessionCommand]
 
 _KEYS = (
@@ -16,7 +25,7 @@ _KEYS = (
 )
 _SETTINGS = f"/NAME alone shows a setting; /NAME {DEFAULT} puts back its value at start."
 _MORE = (
-    "/help COMMAND explains one command, /help all shows all of them with their values.",
+    "/help COMMAND explains one command, /help all shows all of them; /help table explains the numbers.",
     _SETTINGS,
     "Tab completes, Up recalls, Esc Enter adds a line; Ctrl-C stops, Ctrl-D quits.",
 )
@@ -41,6 +50,30 @@ def whole_page(session: Session, commands: Commands) -> SectionSheet:
     order = list(GROUPS)
     sorted_ = sorted(commands.values(), key=lambda command: order.index(command.group))
     return SectionSheet("Commands, with their current values", _sections(session, sorted_), (_SETTINGS, *_KEYS))
+
+
+def table_page() -> SectionSheet:
+    """What the columns of a table say, and the numbers under a growing answer."""
+    from ablation.results.tables.comparison import LEDGER, ONE_RUN, PROFILE
+
+    sections = {"Columns of the table": ONE_RUN, "Columns of /why": (*LEDGER[1:], PROFILE)}
+    told = [
+        SheetSection(heading, tuple((column.heading, "", column.meaning) for column in columns))
+        for heading, columns in sections.items()
+    ]
+    live = SheetSection("Under a growing answer", tuple((name, "", text) for name, text in _LIVE.items()))
+    return SectionSheet("What the numbers say", (*told, live), (_METRICS,))
+
+
+def number_page(name: str) -> SectionSheet | None:
+    """What one of those says; None where there is no such number."""
+    from ablation.results.tables.comparison import COLUMNS
+
+    known = {**_LIVE, **{column.heading: column.meaning for column in COLUMNS}}
+    called = {heading.lower(): heading for heading in known}.get(name)
+    if called is None:
+        return None
+    return SectionSheet(called, (SheetSection(f"{known[called][0].upper()}{known[called][1:]}.", ()),), (_METRICS,))
 
 
 def command_page(session: Session, command: SessionCommand) -> SectionSheet:

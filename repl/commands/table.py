@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from repl.commands import handlers, measuring, status, words
+from repl.commands import handlers, help, measuring, models, status, words
 from repl.commands.command import GROUPS, CommandHost, SessionCommand, setting_command
-from repl.commands.help import command_page, first_page, group_page, whole_page
 from repl.own_settings import DEBUG, TURNS
 from repl.replies import Message, Reply, SectionSheet
 from sampling.methods.settings import GENERAL, PARAMETERS
@@ -16,10 +15,14 @@ from utils.registry import Registry
 def _help(host: CommandHost, argument: str) -> SectionSheet:
     session, topic = host.session, argument.lower()
     if topic in GROUPS:
-        return group_page(session, topic, COMMANDS)
+        return help.group_page(session, topic, COMMANDS)
     if topic in ("", "all"):
-        return whole_page(session, COMMANDS) if topic else first_page()
-    return command_page(session, find(argument))
+        return help.whole_page(session, COMMANDS) if topic else help.first_page()
+    if topic == help.TABLE:
+        return help.table_page()
+    if topic.removeprefix("/") not in COMMANDS and (page := help.number_page(topic)):
+        return page
+    return help.command_page(session, find(argument))
 
 
 def _status(host: CommandHost, argument: str) -> SectionSheet:
@@ -31,7 +34,9 @@ def _status(host: CommandHost, argument: str) -> SectionSheet:
 
 
 def _topics(typed: str) -> Iterator[str]:
-    return (name for name in ("all", *GROUPS, *COMMANDS) if name.startswith(typed.lower().removeprefix("/")))
+    return (
+        name for name in ("all", help.TABLE, *GROUPS, *COMMANDS) if name.startswith(typed.lower().removeprefix("/"))
+    )
 
 
 _SETTINGS = sorted(PARAMETERS.values(), key=lambda p: (p.name not in METHODS, p not in GENERAL))
@@ -41,10 +46,10 @@ COMMANDS = Registry[SessionCommand](
     SessionCommand(
         "help",
         "session",
-        "the groups of commands, one group, one command, or all",
+        "the groups of commands, one group, one command, a column of a table, or all",
         _help,
-        "[group|command|all]",
-        "gamma",
+        "[group|command|column|table|all]",
+        "alpha",
         candidates=_topics,
     ),
     SessionCommand("quit", "session", "leave the session", handlers.quit, aliases=("exit",)),
@@ -57,6 +62,25 @@ COMMANDS = Registry[SessionCommand](
         "[all]",
         "all",
         candidates=lambda typed: (word for word in ("all",) if word.startswith(typed.lower())),
+    ),
+    SessionCommand(
+        "model",
+        "session",
+        "load other models, also after a refusal",
+        models.model,
+        "ID|default [NAME=VALUE ...]",
+        "Qwen/Qwen2.5-1.5B-Instruct drafter=Qwen/Qwen2.5-0.5B-Instruct",
+        "ID is a hub id, a folder or a FILE.gguf; default is the embedded pair. NAME is an option of loading, such as "
+        "drafter, heads, dtype or device; what is not named gets its default. The models here are let go first.",
+        candidates=words.files,
+    ),
+    SessionCommand(
+        "repeat",
+        "session",
+        "the command that gives the last answer again",
+        models.repeat,
+        detail="A line of `infer.py run` with the models, methods and settings, the values of cards included. What "
+        "methods remember of earlier answers does not come along.",
     ),
     SessionCommand(
         "save",
@@ -200,6 +224,15 @@ COMMANDS = Registry[SessionCommand](
     *(setting_command(parameter) for parameter in _SETTINGS),
 )
 
+_PROCESSOR = "the processor has it: /processor multinomial 0.7, /processor nucleus 0.7 0.9 or /processor topk 0.7 20"
+_LENGTH = "/length sets the most tokens of an answer"
+# Settings of other tools, and where they are here.
+_ELSEWHERE = {
+    **dict.fromkeys(("temperature", "temp", "top_p", "top_k"), _PROCESSOR),
+    **dict.fromkeys(("max_tokens", "max_new_tokens", "max_length"), _LENGTH),
+    "num_speculative_tokens": "/gamma sets how many tokens are drafted",
+    "system": "a file of prompts may have system prompts (docs/prompts.md); a session has none",
+}
 _ALIASES = {alias: command.name for command in COMMANDS.values() for alias in command.aliases}
 
 
@@ -209,6 +242,8 @@ def find(name: str) -> SessionCommand:
     bare = _ALIASES.get(bare, bare)
     if bare in COMMANDS:
         return COMMANDS[bare]
+    if bare in _ELSEWHERE:
+        raise UserError(f"unknown command {name!r}; {_ELSEWHERE[bare]}")
     near = nearest(bare, [*COMMANDS, *_ALIASES])
     hint = f". Did you mean /{near}?" if near else ""
     raise UserError(
@@ -234,7 +269,7 @@ def execute(host: CommandHost, line: str) -> Reply | None:
     """
     match line.rstrip().lower():
         case "help":
-            return first_page()
+            return help.first_page()
         case "exit" | "quit" as word:
             return Message(f"type /quit or press Ctrl-D to leave; to ask {word!r} as a prompt, put a space before it")
     parsed = parse(line)

@@ -45,13 +45,5 @@ def _records(session: Session) -> str:
 def _page(session: Session) -> str:
     from ablation.results.tables.comparison import ONE_RUN
 
-    about = session.engine.describe()
-    models = [
-        f"{role} {info.name}, {info.device}, {info.dtype}"
-        for role, info in (("target", about.target), ("drafter", about.drafter))
-        if info is not None
-    ]
     template = Path(__file__).with_name("answers.html.j2")
-    return rendered(
-        template, title=TITLE, models="; ".join(models), exchanges=session.log, columns=ONE_RUN, shown=shown
-    )
+    return rendered(template, title=TITLE, exchanges=session.log, columns=ONE_RUN, shown=shown)

@@ -104,7 +104,7 @@ def line_of(row: TableRow) -> table.ComparisonLine:
 
 def _output(row: TableRow) -> tuple[table.Words, ...]:
     if row.metrics.finish_reason is None:
-        return (("stopped", "yellow"),)
+        return ((table.STOPPED, "yellow"),)
     if row.reference:
         return (table.REFERENCE_WORDS,)
     if row.other is not None:

@@ -26,7 +26,7 @@ def _saved(added: str, name: str = "a.session") -> Act:
     """A saved session to which somebody has added a line."""
 
     def write(folder: Path) -> None:
-        save(Session(Loading(lambda progress: None)), folder / name)  # type: ignore[arg-type, return-value]
+        save(Session(Loading(lambda options, progress: None)), folder / name)  # type: ignore[arg-type, return-value]
         with (folder / name).open("a", encoding="utf-8") as file:
             file.write(added)
 

@@ -70,7 +70,7 @@ def _script(paths: tuple[str, ...]) -> Came:
 
 def _play(script: Path | None, text: str) -> Came:
     said, stdin = io.StringIO(), sys.stdin
-    session = Session(Loading(lambda progress: _TINY.fresh()))
+    session = Session(Loading(lambda options, progress: _TINY.fresh()))
     session.settings.assign("length", "4")
     crash, status = "", 0
     try:

@@ -48,11 +48,8 @@ def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def new_session(options: LoadOptions) -> Callable[[], Session]:
     """Sessions with models of their own, short answers."""
 
-    def load(progress: object) -> Pair:
-        return load_pair(options)
-
     def make() -> Session:
-        session = Session(Loading(load))
+        session = Session(Loading(load_pair, options))
         session.loading.start()
         session.assign("length", "24")
         return session
@@ -64,7 +61,7 @@ def new_session(options: LoadOptions) -> Callable[[], Session]:
 def idle_session() -> Session:
     """A session whose models never load: for everything that needs none."""
 
-    def load(progress: object) -> Pair:
+    def load(options: LoadOptions, progress: object) -> Pair:
         raise AssertionError("nothing should load a model here")
 
     return Session(Loading(load))

@@ -41,14 +41,14 @@ def test_a_plan_runs_on_the_loaded_pair_with_the_sessions_settings(player: Sessi
     player.execute(f"/ablate {tmp_path / 'mine.toml'}")
     out, err = said(player)
     assert player.failures == 0, err
-    assert "speculative gamma=3" in out and "AR again" in out and "8 rows added, 0 failed" in err
+    assert "SD (speculative) gamma=3" in out and "AR again" in out and "8 rows added, 0 failed" in err
     (results,) = (state_folder() / "ablations").glob("mine-*.csv")
     with results.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 8 and {row["chat"] for row in rows} == {"false"} and {row["length"] for row in rows} == {"6"}
     assert (results.parent / f"{results.stem}.report" / "index.html").is_file()
     player.execute("/results")
-    assert said(player)[0].count("speculative gamma=3") == 2 * out.count("speculative gamma=3")
+    assert said(player)[0].count("(speculative) gamma=3") == 2 * out.count("(speculative) gamma=3")
 
 
 def test_the_target_stays_in_the_format_that_was_loaded(player: SessionPlayer, tmp_path: Path) -> None:

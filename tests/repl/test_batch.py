@@ -40,7 +40,7 @@ def test_every_method_answers_the_file_and_is_compared_at_this_size(player: Sess
     player.execute(f"/batch {path} 3")
     out, err = said(player)
     assert player.failures == 0, err
-    assert "tok/s in all" in out and "suffix" in out and "speculative" in out
+    assert "tok/s in all" in out and "Suffix" in out and "speculative" in out
     assert out.count("5 exact") + out.count("exact") >= 3
     assert not player.session.log, "answers of a file are no answers of the dialogue"
 

@@ -39,7 +39,7 @@ def _answer(session: Session) -> tuple[tuple[int, ...], str]:
 
 def test_the_command_and_its_parameters(idle_session: Session) -> None:
     reply = execute(idle_session, "/num_beams 2")
-    assert isinstance(reply, Message) and "not in use: /beam on" in reply.text
+    assert isinstance(reply, Message) and "read after /beam on" in reply.text
     execute(idle_session, "/beam on")
     assert idle_session.settings.enabled()[-1] == "beam"
     for name, value in PARAMETERS:

@@ -1,6 +1,7 @@
 """Commands without a terminal: what is declared is what is parsed, completed, explained and validated."""
 
 import io
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ablation.results.tables.comparison import LEDGER, ONE_RUN, Column
 from repl.commands.command import GROUPS
 from repl.commands.completion import complete
 from repl.commands.table import COMMANDS, find, parse
@@ -19,6 +21,7 @@ from repl.screen.summary import summary
 from repl.session import Session
 from sampling.forward.kernels import autotune_cache
 from sampling.forward.kernels.autotune_cache import TunedChoice
+from tests.refusals import refused
 from tests.repl.executing import IdlePlayer, ModelsAwaitedError, execute
 from utils.errors import UserError
 
@@ -30,7 +33,7 @@ SPEC = {
 FILES = {"save", "load", "export"}
 WAITING: dict[str, type[Exception]] = {
     **dict.fromkeys(("ablate", "batch", "profile", "ngram_save", "ngram_load"), ModelsAwaitedError),
-    **dict.fromkeys(("why", "results"), UserError),  # nothing was answered or measured yet
+    **dict.fromkeys(("why", "results", "repeat"), UserError),  # nothing was answered or measured yet
 }
 
 
@@ -192,7 +195,7 @@ def test_completion_offers_files(tmp_path: Path) -> None:
 
 def test_help_and_status_show_current_values(idle_session: Session) -> None:
     execute(idle_session, "/gamma 7")
-    for line in ("/help all", "/status"):
+    for line in ("/help all", "/status all"):
         page = execute(idle_session, line)
         assert isinstance(page, SectionSheet)
         cells = {row[0].split()[0].removeprefix("/"): row[1] for section in page.sections for row in section.rows}
@@ -207,7 +210,7 @@ def test_status_shows_the_kernel_and_what_was_chosen_by_trying(
     monkeypatch.setattr(autotune_cache, "_made", {("int8 drafts", "float32"): TunedChoice(False, "measured now")})
     session = new_session()
     session.loading.wait()
-    page = execute(session, "/status")
+    page = execute(session, "/status all")
     assert isinstance(page, SectionSheet)
     rows = {section.heading: section.rows for section in page.sections}
     about = rows["Models"][0][1].removesuffix(", batch-invariant")
@@ -253,12 +256,44 @@ def test_default_is_what_it_was_at_start(idle_session: Session) -> None:
         assert idle_session.show(name) == before
 
 
-def test_the_summary_names_what_the_enabled_methods_read(idle_session: Session) -> None:
-    assert "gamma 4" in summary(idle_session) and "egag" not in summary(idle_session)
+def test_the_summary_names_length_processor_and_what_was_changed(idle_session: Session) -> None:
+    assert summary(idle_session) == "length 100, processor greedy"
+    for line in ("/gamma 7", "/egag_gamma_max 9", "/length 24"):
+        execute(idle_session, line)
+    assert summary(idle_session) == "length 24, processor greedy, gamma 7"
     for line in ("/speculative off", "/ngram off", "/egag on"):
         execute(idle_session, line)
-    assert "egag_gamma_max 6" in summary(idle_session)
-    assert "gamma 4" not in summary(idle_session) and "ngramstorage" not in summary(idle_session)
+    assert summary(idle_session) == "length 24, processor greedy, egag_gamma_max 9"
+    execute(idle_session, "/egag_gamma_max default")
+    assert "egag" not in summary(idle_session)
+
+
+def test_status_shows_one_screen_and_all_the_rest(idle_session: Session) -> None:
+    execute(idle_session, "/gamma 7")
+    short, whole = (_printed(idle_session, line, 80) for line in ("/status", "/status all"))
+    assert len(short) <= 24 and len(whole) > 100
+    (changed,) = (line for line in short if "gamma" in line)
+    assert changed.split() == ["gamma", "7", "default", "4"]
+    with refused("/status", "some"):
+        execute(idle_session, "/status some")
+
+
+@pytest.mark.parametrize("column", [*ONE_RUN, *LEDGER], ids=lambda column: column.heading)
+def test_help_explains_every_column(column: Column, idle_session: Session) -> None:
+    page = execute(idle_session, "/help table")
+    assert isinstance(page, SectionSheet)
+    assert column.meaning in {row[2] for section in page.sections for row in section.rows}
+    if column.heading not in (*COMMANDS, *GROUPS):
+        page = execute(idle_session, f"/help {column.heading}")
+        assert isinstance(page, SectionSheet) and page.title == column.heading
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "max_tokens"])
+def test_a_setting_of_other_tools_is_shown_its_place(name: str, idle_session: Session) -> None:
+    with pytest.raises(UserError) as refusal:
+        execute(idle_session, f"/{name} 0.7")
+    (there, *_) = re.findall(r"/(\w+)", str(refusal.value).removeprefix(f"unknown command '/{name}'"))
+    assert there in COMMANDS
 
 
 def test_the_summary_names_the_format_of_a_rounded_target(new_session: Callable[[], Session]) -> None:
@@ -273,12 +308,15 @@ def test_the_summary_names_the_format_of_a_rounded_target(new_session: Callable[
 @pytest.mark.parametrize(
     ("typed", "there", "gone"),
     [
-        ((), ("processor greedy", "gamma 4"), ("seed", "tree_")),
-        (("/processor multinomial 1",), ("seed 42",), ()),
-        (("/mtp on",), ("gamma 4",), ("tree_width", "tree_tokens")),
-        (("/mtp on", "/draft_tree dynamic"), ("draft_tree dynamic", "tree_width 4", "tree_tokens 12"), ()),
-        (("/target off", "/speculative off", "/ngram off", "/beam on"), ("num_beams 4",), ("processor", "seed")),
-        (("/speculative off", "/ngram off", "/heuristic on"), ("heuristic_gamma 5",), (", gamma 4", "confidence")),
+        (("/processor multinomial 1", "/seed 7"), ("seed 7",), ()),
+        (("/seed 7",), (), ("seed",)),
+        (("/mtp on", "/tree_width 7"), (), ("tree_width",)),
+        (("/mtp on", "/draft_tree dynamic", "/tree_width 7"), ("draft_tree dynamic", "tree_width 7"), ("tree_tokens",)),
+        (
+            ("/target off", "/speculative off", "/ngram off", "/beam on", "/num_beams 7", "/seed 7"),
+            ("num_beams 7",),
+            ("processor", "seed"),
+        ),
     ],
 )
 def test_the_summary_leaves_out_what_nothing_reads(

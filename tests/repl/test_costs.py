@@ -211,7 +211,7 @@ def test_the_page_of_profile(session: Session, work: Work) -> None:
         "plain decoding 47.6 tokens/s",
     ):
         assert part in text, part
-    player.execute("/status")
+    player.execute("/status all")
     assert "what rounds cost measured then; /profile shows it" in " ".join(said.getvalue().split())
     player.execute("/profile now")
     assert player.failures == 1 and work.done == STEPS

@@ -2,8 +2,9 @@
 
 import io
 import json
+import re
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ablation.results.record import Record
 from repl.player import SessionPlayer
 from repl.screen.plain import PlainView
 from repl.session import Session
+from sampling.measure.answer import Span
 from tests.refusals import refused
 from tests.repl.executing import execute
 
@@ -93,9 +95,9 @@ def test_the_page_has_everything_and_needs_nothing(player: SessionPlayer, tmp_pa
     page = Page(path.read_text())
     assert not page.fetched
     assert page.of("prompt") == ["Hello <b>", "And & then?"]
-    assert {"AR", "SD", "reference", "exact"} <= set(page.of("td"))
+    assert {"AR (target)", "SD (speculative)", "reference", "exact"} <= set(page.of("td"))
     notes = " ".join(page.of("note"))
-    assert "tokens/s over our own AR on this prompt" in notes and "gamma 4" in notes
+    assert "tokens/s over our own AR on this prompt" in notes and "processor greedy" in notes
     assert "egag_gamma_min 5 is above" in " ".join(page.of("note bad"))
     first = player.session.log[0]
     (_, spans) = first.answers[1]
@@ -133,3 +135,22 @@ def test_a_file_is_not_replaced_unasked(name: str, tmp_path: Path, player: Sessi
 def test_what_cannot_be_exported(argument: str, quoted: list[str], idle_session: Session) -> None:
     with refused(*quoted):
         execute(idle_session, f"/export {argument}".strip())
+
+
+def test_a_rejected_newline_breaks_no_line(player: SessionPlayer, tmp_path: Path) -> None:
+    """It stands where it was drafted, as a sign; the answer's own newlines are newlines."""
+    first = player.session.log[0]
+    spans = (Span("a\n", "accepted"), Span("b\n", "rejected"), Span("c", "target"))
+    player.session.log[:] = [replace(first, answers=(("SD", spans),))]
+    path = tmp_path / "answers.html"
+    player.execute(f"/export {path}")
+    assert re.sub("<[^>]*>", "", path.read_text().partition("<h3>SD</h3>")[2]).lstrip().startswith("a\nb↵c")
+
+
+def test_the_page_says_which_models_answered_what(player: SessionPlayer, tmp_path: Path) -> None:
+    first, *_ = player.session.log
+    player.session.log[:] = [first, first, replace(first, models="target another, cpu, float32")]
+    path = tmp_path / "answers.html"
+    player.execute(f"/export {path}")
+    page = path.read_text()
+    assert page.count(f"<p>{first.models}</p>") == 1 and page.count("<p>target another, cpu, float32</p>") == 1

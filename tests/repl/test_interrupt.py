@@ -188,3 +188,42 @@ def test_the_handler_is_put_back(new_session: Callable[[], Session]) -> None:
     session = _session(new_session)
     _interrupted(session.ask("Hello"), "target", rounds=1)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("soon", [False, True])
+def test_a_person_skips_a_method_and_twice_soon_stops_the_answer(
+    soon: bool, new_session: Callable[[], Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = _session(new_session)
+    answers = session.ask("Hello there")
+    answers.skips = True
+    clock = iter([100.0, 101.0 if soon else 103.0])
+    monkeypatch.setattr("repl.answers.time.monotonic", lambda: next(clock))
+    _interrupted(answers, "target", rounds=3)
+    assert not answers.stopped and answers.skipped == {"target"}
+    _interrupted(answers, "speculative", rounds=3)
+    assert answers.stopped is soon
+    assert all(verdict is None for verdict in answers.verdicts().values()), "with a reference that is not whole"
+    _assert_like_a_fresh_session(session, new_session)
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_skipped_method_leaves_the_others_and_a_script_stops(typed: bool, new_session: Callable[[], Session]) -> None:
+    session = _session(new_session)
+    out = Console(file=io.StringIO(), width=200)
+    player = SessionPlayer(session, PlainView(out, out), typed=typed)
+    run = Answers.run
+
+    def struck(self: Answers, name: str) -> Any:
+        for event, account in run(self, name):
+            if name == "speculative" and account.rounds == 2:
+                signal.raise_signal(signal.SIGINT)
+            yield event, account
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Answers, "run", struck)
+        player.execute("Hello there")
+    assert player.interrupted is not typed
+    assert session.answers is not None
+    whole = {name for name, account in session.answers.comparison.metrics.items() if account.finish_reason}
+    assert ("ngram" in whole) is typed and "target" in whole and "speculative" not in whole

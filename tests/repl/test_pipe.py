@@ -14,7 +14,6 @@ from repl import app
 from repl.loading import Loading
 from repl.session import Session
 from sampling.loading.pairs import LoadOptions, load_pair
-from sampling.pair.pair import Pair
 from tests.forked import python
 from utils.device import machine
 
@@ -31,11 +30,9 @@ def play(
     monkeypatch.setattr(Loading, "running", False)
 
     def run(typed: bytes = b"", script: Path | None = None, target: str | None = None) -> Outcome:
-        def load(progress: object) -> Pair:
-            return load_pair(LoadOptions(target=target) if target else options)
-
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed), encoding="utf-8"))
-        status = app.main(load, script)
+        wanted = LoadOptions(target=target) if target else options
+        status = app.main(Session(Loading(load_pair, wanted)), script)
         return status, *capfd.readouterr()
 
     return run
@@ -140,7 +137,7 @@ def test_a_script_plays_and_may_not_load(play: Callable[..., Outcome], tmp_path:
     assert status == 1
     assert f"{outer}:3: a script cannot /load another one" in err
     assert "gamma is 4" in err
-    assert "#1 pos" in out and out.count("[SD]") == 2 and "[NASD]" not in out
+    assert "#1  position" in out and out.count("[SD]") == 2 and "[NASD]" not in out
 
 
 def test_load_plays_from_a_pipe(play: Callable[..., Outcome], tmp_path: Path) -> None:

@@ -38,14 +38,16 @@ def test_a_run_stands_beside_its_method(idle_session: Session) -> None:
     titles = [run.title for run in idle_session.runs()]
     assert titles[2:] == ["SD gamma=1", "NASD", "NASD set_ngramstorage=onelevel 4, top_k_filler=1"]
     page = execute(idle_session, "/status")
-    assert isinstance(page, SectionSheet) and "SD gamma=1" in [
+    assert isinstance(page, SectionSheet) and "SD (speculative) gamma=1" in [
         row[0] for section in page.sections for row in section.rows
     ]
     said(idle_session, "/speculative off")
     assert names(idle_session)[:2] == ["target", "speculative gamma=1"], "it needs no method beside it"
 
 
-@pytest.mark.parametrize("name", ["speculative gamma=1", "SD gamma=1", "sd gamma=1", "speculative  gamma = 1"])
+@pytest.mark.parametrize(
+    "name", ["speculative gamma=1", "SD gamma=1", "sd gamma=1", "SD (speculative) gamma=1", "speculative  gamma = 1"]
+)
 def test_a_run_is_dropped_by_what_it_is_called(name: str, idle_session: Session) -> None:
     said(idle_session, "/add speculative gamma=1, speculative gamma=2")
     assert "dropped" in said(idle_session, f"/drop {name}")

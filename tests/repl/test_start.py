@@ -29,7 +29,7 @@ def begun(options: LoadOptions, tmp_path: Path) -> NewSession:
             (tmp_path / kind).mkdir(exist_ok=True)
             (tmp_path / kind / "config.json").write_text(json.dumps({"method": kind, "recommended": values}))
 
-        def load(progress: object) -> Pair:
+        def load(_: LoadOptions, progress: object) -> Pair:
             pair = load_pair(options)
             assert pair.drafter_info
             info = pair.drafter_info
@@ -99,11 +99,11 @@ def test_cards_hold_for_their_methods_only(begun: NewSession) -> None:
     }
     assert session.show("gamma") == "4"
     line = summary(session)
-    assert "gamma 4" in line and "SD gamma 2 (card)" in line and "MTP gamma 1 (card)" in line
+    assert "gamma 4" not in line and "SD gamma 2 (card)" in line and "MTP gamma 1 (card)" in line
     page = execute(session, "/status")
     assert isinstance(page, SectionSheet)
     rows = {row[0]: row[2] for section in page.sections for row in section.rows}
-    assert rows["MTP"] == "recommended by its card: gamma 1" and not rows["NASD"]
+    assert rows["MTP"] == "recommended by its card: gamma 1" and not rows["NASD (ngram)"]
     assert "SD gamma 2, Suffix or MTP num_model_steps 3, MTP gamma 1" in greeting(session)
 
 

@@ -123,7 +123,7 @@ def test_a_dumb_terminal_gets_plain_text(start: Start) -> None:
     child = start(TERM="dumb")
     child.send("/length 4\n")
     child.expect("-> 4")
-    child.send("/status\n")
+    child.send("/status all\n")
     child.expect("Generation")
     child.sendeof()
     child.expect(pexpect.EOF)

@@ -15,6 +15,7 @@ from repl.player import SessionPlayer
 from repl.screen.live import LiveView
 from repl.screen.plain import PlainView
 from repl.session import Session
+from sampling.loading.options import LoadOptions
 from sampling.pair.pair import Pair
 from tests.forked import python
 from utils.errors import UserError
@@ -78,7 +79,7 @@ def test_ctrl_c_ends_the_wait_and_not_the_session(view: type, monkeypatch: pytes
     out = Console(file=io.StringIO(), width=200)
     gate = threading.Event()
 
-    def load(progress: object) -> Pair:
+    def load(options: LoadOptions, progress: object) -> Pair:
         gate.wait()
         raise UserError("loading came to an end")
 

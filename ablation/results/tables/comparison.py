@@ -14,7 +14,7 @@ from sampling.measure.ledger import PARTS, Ledger, ms
 
 UNKNOWN = "-"
 REFERENCE_WORDS = ("reference", "dim")
-BUG = "BUG"
+BUG, STOPPED = "BUG", "stopped"
 
 Words = tuple[str, str]
 Claim = Literal["", "faster", "slower", "unshown"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ablation.results.tables.comparison import BUG, ComparisonLine
+from ablation.results.tables.comparison import BUG, STOPPED, ComparisonLine
 
 NOISE = 0.05
 """Ratios of one run each that differ by less are not told apart: repeats of the same run differ by as much."""
@@ -12,7 +12,7 @@ def outcome(lines: Sequence[ComparisonLine]) -> list[str]:
     """What won; then which ratios say nothing. Empty where nothing is compared with AR."""
     compared = [line for line in lines if not line.reference and line.speedup is not None]
     idle = [line for line in compared if _accepted_nothing(line)]
-    racing = [line for line in compared if line not in idle and line.lossless and not _differs(line)]
+    racing = [line for line in compared if line not in idle and line.lossless and _whole(line)]
     ranked = sorted(racing, key=_speedup, reverse=True)
     return [*_winner(ranked), *(_noise(line) for line in idle)]
 
@@ -43,9 +43,9 @@ def _accepted_nothing(line: ComparisonLine) -> bool:
     return not line.acceptance_rate and line.tokens_per_round is not None
 
 
-def _differs(line: ComparisonLine) -> bool:
-    """Whether its output is wrong: its speed counts for nothing."""
-    return any(word.startswith(BUG) for word, _ in line.output)
+def _whole(line: ComparisonLine) -> bool:
+    """Whether it came to its end, and its output is right: else its speed counts for nothing."""
+    return not any(word.startswith((BUG, STOPPED)) for word, _ in line.output)
 
 
 def _speedup(line: ComparisonLine) -> float:

@@ -1,9 +1,14 @@
+import io
+import tomllib
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from ablation.commands.request import choose_prompts
 from ablation.plan.prompts.file import read_prompts
 from engines.speculative_config import parse_speculative_config
+from infer import app
 from sampling.pair.pair import Pair
 from tests.ablation.conftest import Invoke, objects, write_lines
 from tests.refusals import lacking, refused
@@ -27,6 +32,7 @@ from utils.errors import UserError
         (("--prompt", "a", "--prompts-file", "b"), "No such option"),
         (("--prompt", "a", "--repeat", "0"), "Invalid value"),
         (("--prompts", "missing.jsonl"), "missing.jsonl"),
+        (("--prompts", "dialoge"), "dialogue"),
         (("--prompt", "a", "--trace", "no/such/folder/t.jsonl"), "no/such/folder/t.jsonl"),
         (("--prompt", "a", "--speculative-config", "{"), "JSON"),
         (("--prompt", "a", "--speculative-config", '{"method": "naive"}', "--methods", "target"), "--methods"),
@@ -42,6 +48,34 @@ def test_a_wrong_call_ends_with_2_before_anything_is_loaded(
     result = invoke("run", *arguments, "--json")
     assert result.exit_code == 2 and not result.stdout
     assert not lacking(result.stderr, quoted)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "quoted"),
+    [
+        (("--length", "0"), "length: '0'"),
+        (("--processor", "nucleus 0.8"), "top_p"),
+        (("--methods", "target,specultive"), "'speculative'"),
+        (("--length", "24", "run", "--prompt", "a"), "--length given before run"),
+    ],
+)
+def test_a_session_refuses_what_it_cannot_set_before_anything_is_loaded(
+    nothing_loads: None, arguments: tuple[str, ...], quoted: str
+) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2 and not lacking(result.stderr, quoted)
+
+
+def test_a_prompt_comes_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("two\nlines\n"))
+    assert [prompt.turns for prompt in choose_prompts("-", None)] == [("two\nlines",)]
+    with refused("--prompt", ""):
+        choose_prompts("-", None)
+
+
+def test_the_version_is_the_projects() -> None:
+    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    assert CliRunner().invoke(app, ["--version"]).stdout.split() == [project["name"], project["version"]]
 
 
 def test_every_bad_line_is_named(tmp_path: Path) -> None:
