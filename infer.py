@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ablation.commands.ablate import EXAMPLES, ablate
 from ablation.commands.cli import advise, invariance, methods, prefill, profile, quality, run, selftest
 from ablation.commands.run import Length, Processor, Runs, Seed
 from ablation.commands.shared.checked import CheckedCommand, CheckedGroup
@@ -88,6 +89,7 @@ def _session(options: LoadOptions, methods: str | None, asked: Mapping[str, obje
 
 
 app.command(cls=CheckedCommand)(run)
+app.command(cls=CheckedCommand, epilog=EXAMPLES)(ablate)
 app.command(cls=CheckedCommand)(selftest)
 app.command(cls=CheckedCommand)(invariance)
 app.command(cls=CheckedCommand)(quality)
@@ -97,6 +99,12 @@ app.command(cls=CheckedCommand)(methods)
 app.command(cls=CheckedCommand)(prefill)
 app.command(cls=CheckedCommand)(serve)
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """The command of an installed wheel; under torchrun one process speaks."""
     with one_voice():
         app()
+
+
+if __name__ == "__main__":
+    main()

@@ -19,8 +19,8 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
+from sampling.loading.embedded import embedded_gguf
 from sampling.loading.gguf.cache import converted
-from sampling.loading.origin import embedded_gguf
 from sampling.loading.stages import silent
 from sampling.vocabularies.tokens import Vocabulary
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import torch
 
 ROOT = Path(__file__).resolve().parent.parent
+CHECKOUT = (ROOT / "pyproject.toml").is_file()
+"""Whether this is the project's own folder; else an installed wheel, where nothing is written."""
 HOST = platform.node()
 # What decides a row; what shows or reports rows may change between two runs into one file.
 _SOURCES = (

@@ -17,14 +17,14 @@ from sampling.loading.options import LoadOptions
 from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UserError
 from utils.parameter import Values
-from utils.provenance import ROOT
+from utils.provenance import CHECKOUT, ROOT
 
 if TYPE_CHECKING:
     from ablation.plan.file import Experiment
     from ablation.run.workers import Device
     from sampling.pair.pair_engine import PairEngine
 
-DEFAULT_RESULTS = ROOT / "scripts" / "ablation_results.csv"
+DEFAULT_RESULTS = ROOT / "scripts" / "ablation_results.csv" if CHECKOUT else Path("ablation_results.csv")
 
 EXAMPLES = """\b
 Examples:

@@ -73,7 +73,7 @@ def show(console: Console, records: Sequence[Record]) -> None:
     lines = [_line(record) for record in records]
     console.print(comparison_table(lines, console))
     for sentence in outcome(lines):
-        console.print(Text(sentence, style="bold"), soft_wrap=True)
+        console.print(Text(sentence, style="bold"))
     if any(record.drafted and record.ledger for record in records):
         console.print(Text(LEDGER_TITLE, style="dim"))
         console.print(ledger_table(lines, console))

@@ -12,7 +12,7 @@ from ablation.gpu_check.machine import clocks
 from ablation.gpu_check.models import save_tiny
 from ablation.gpu_check.record import LeftOut, StageRecord
 from ablation.gpu_check.rounds import launches, settings_of, waits
-from sampling.loading.origin import embedded_gguf
+from sampling.loading.embedded import embedded_gguf
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.divergence import judge
 from sampling.measure.metrics import RunMetrics

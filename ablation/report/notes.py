@@ -18,15 +18,15 @@ COVERED = 20
 def verdict_notes(rows: pd.DataFrame) -> Iterator[str]:
     """How to read the verdicts of one processor and task, from its rows of the summary."""
     asked = rows[rows["p_holm"].notna() & (rows["configuration"] != CONTROL)]
-    unshown = asked["against_ar"].isin([UNSHOWN, TOO_FEW])
+    undecided = asked["against_ar"].isin([UNSHOWN, TOO_FEW])
     apart = (asked["speedup_low"] > 1.0) | (asked["speedup_high"] < 1.0)
-    if (apart == unshown)[asked["speedup_low"].notna()].any():
+    if (apart == undecided)[asked["speedup_low"].notna()].any():
         yield (
             "An interval is of one median alone, the verdict of a test on all prompts' ratios, corrected for "
             f"{len(asked)} comparison{'s' if len(asked) > 1 else ''} with AR: an interval may leave out 1 where no "
             "difference is shown, or hold it where one is. The verdict counts."
         )
-    for name in asked.loc[unshown & (asked["p_holm"] <= LEVEL), "configuration"]:
+    for name in asked.loc[undecided & (asked["p_holm"] <= LEVEL), "configuration"]:
         yield f"{name}: the median and the test point to different sides: no difference is shown, whatever p is."
     if (asked["against_ar"] == TOO_FEW).any():
         yield (

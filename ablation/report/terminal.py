@@ -28,7 +28,8 @@ from ablation.results.tables.comparison import (
 )
 from sampling.methods.tables import AR
 
-_CLAIMS: dict[str, Claim] = {"faster": "faster", "slower": "slower", UNSHOWN: "unshown", TOO_FEW: "unshown"}
+_NOT_SHOWN: Claim = "n.s."
+_CLAIMS: dict[str, Claim] = {"faster": "faster", "slower": "slower", UNSHOWN: _NOT_SHOWN, TOO_FEW: _NOT_SHOWN}
 
 
 def print_summary(
@@ -51,6 +52,8 @@ def print_summary(
         run = part[part["method"] != BOUND_METHOD]
         lines = [_line(row) for _, row in part.iterrows()]
         console.print(comparison_table(lines, console, MANY_RUNS))
+        if any(line.claim == _NOT_SHOWN for line in lines):
+            console.print(Text("n.s.: not significant, the corrected test shows no difference from AR", style="dim"))
         if any(line.ledger for line in lines):
             console.print(Text(LEDGER_TITLE, style="dim"))
             console.print(ledger_table(lines, console))

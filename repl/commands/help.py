@@ -9,7 +9,7 @@ from repl.session import Session
 
 TABLE = "table"
 _LIVE = {
-    "H": "entropy of the drafter's distribution at the last draft, in nats; EGAG drafts less where it is high",
+    "H": "entropy of the drafter's distribution for the first draft, in nats; EGAG drafts less where it is high",
     "gamma": "drafts that the rule asked for; `16 (drafted 2)`: the drafter stopped at 2",
     "round": "a round is one forward of the target: it judges the drafts and writes one token more",
     "by position": "accepted share of the drafts that were judged at each position, from the first",

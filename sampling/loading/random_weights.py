@@ -14,9 +14,9 @@ from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models import lean
 from sampling.forward.models.lean import LeanModel
 from sampling.loading.checkpoint import LoadedModel, Placement
+from sampling.loading.embedded import embedded_gguf
 from sampling.loading.gguf.cache import converted
 from sampling.loading.options import RANDOM
-from sampling.loading.origin import embedded_gguf
 from sampling.loading.stages import Progress
 from sampling.pair.model_info import ModelInfo
 from utils.errors import UserError, one_of
@@ -142,7 +142,7 @@ def _tokenizer(name: str, vocab_size: int, progress: Progress) -> Any:
     """The embedded default's: prompts need one, and answers are read by nobody."""
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(str(Path(converted(embedded_gguf(), progress))))
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(str(Path(converted(embedded_gguf(progress), progress))))
     if len(tokenizer) > vocab_size:
         raise UserError(f"{name}: vocab_size {vocab_size:,} given; expected {len(tokenizer):,} or more")
     return tokenizer

@@ -95,19 +95,27 @@ class Selftest:
     `level` is that of a single distribution test: `FALSE_ALARM` over the number of tests of the whole run
     (Bonferroni), so that a run in which nothing is wrong sees a distribution FAIL with at most that probability.
     draws: for a distribution test; 0 = none, where another format of the same target has been tested: it runs on rows
-    that are computed once, so that rounding plays no part in it.
+    that are computed once, so that rounding plays no part in it. sampled: the methods whose distribution is tested;
+    None: all.
     Raises `UserError` for a method that the checks do not apply to.
     """
 
-    def __init__(self, pair: Pair, methods: Sequence[str] | None = None, draws: int = _DRAWS) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        methods: Sequence[str] | None = None,
+        draws: int = _DRAWS,
+        sampled: Sequence[str] | None = None,
+    ) -> None:
         allowed = testable(pair)
         self.pair, self.methods = pair, tuple(methods or allowed)
         for name in self.methods:
             if METHODS[name].name not in allowed:
                 raise UserError(f"{name} cannot be checked against plain autoregression; expected {one_of(allowed)}")
         self.values = {**Settings(), "processor": _GREEDY, "length": _TOKENS}
-        self.level = FALSE_ALARM / (len(self.methods) * tests_per_method())
-        self._distribution_test, self._draws = DistributionTest(pair, self.values) if draws else None, draws
+        self.sampled = () if not draws else self.methods if sampled is None else tuple(sampled)
+        self.level = FALSE_ALARM / (max(1, len(self.sampled)) * tests_per_method())
+        self._distribution_test, self._draws = DistributionTest(pair, self.values) if self.sampled else None, draws
         self._comparisons = self._references()
 
     def report(self, name: str) -> MethodReport:
@@ -119,7 +127,7 @@ class Selftest:
             checks.append(self._redraft(method, self.pair.drafter, rounds))
         if self._rows is not None:
             checks.append(self._rows)
-        if self._distribution_test is not None:
+        if self._distribution_test is not None and name in self.sampled:
             checks.append(self._distribution(method, self._distribution_test))
         return MethodReport(name, tuple(checks), self.pair.target_info.stored)
 

@@ -10,7 +10,7 @@ import pytest
 
 from sampling.loading import heads, origin, pairs
 from sampling.loading.devices import choose_device, choose_dtype
-from sampling.loading.origin import embedded_gguf
+from sampling.loading.embedded import embedded_gguf
 from sampling.loading.pairs import LoadOptions
 from sampling.loading.stages import silent
 from sampling.pair.pair import Pair

@@ -17,14 +17,15 @@ REFERENCE_WORDS = ("reference", "dim")
 BUG, STOPPED = "BUG", "stopped"
 
 Words = tuple[str, str]
-Claim = Literal["", "faster", "slower", "unshown"]
+Claim = Literal["", "faster", "slower", "n.s."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonLine:
     """A line of plain values: one run, or all runs of a configuration. None is unknown.
 
-    claim: what the speedup may be called; of many runs, what a test says, `unshown` where it shows no difference.
+    claim: what the speedup may be called; of many runs, what a test says, `n.s.` (not significant) where it shows no
+    difference.
     interval: of the speedup, where that is a median over prompts.
     output: words and their styles. lossless: None for another output. ledger: where the time of a token goes.
     predicted_ms: that time by the pair's profile.

@@ -1,6 +1,7 @@
 """The pair on one device of a cluster. Nothing here imports torch before its threads are set."""
 
-import utils.device.threads
+import utils.device.threads  # noqa: F401
+from utils.device.threads import spin_briefly
 
 import os
 from collections.abc import Mapping, Sequence
@@ -57,7 +58,7 @@ class RayWorker:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        utils.device.threads.spin_briefly(os.environ)
+        spin_briefly(os.environ)
         if Path(folder).is_dir():
             os.chdir(folder)
         self._stack = ExitStack()

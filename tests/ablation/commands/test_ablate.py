@@ -44,7 +44,7 @@ def test_flags_make_a_grid_with_its_report(call: Invoke, tmp_path: Path) -> None
     assert manifest["runs"][0]["rows"] == 8 and manifest["fixed"]["machine"]["threads"] >= 1
     traced = [json.loads(line) for line in (tmp_path / "r.trace.jsonl").read_text().splitlines()]
     assert len(traced) == sum(int(row["rounds"]) for row in rows(out))
-    assert (tmp_path / "r.report" / "index.html").is_file() and "speculative gamma=2" in result.stdout
+    assert (tmp_path / "r.report" / "index.html").is_file() and "SD (speculative) gamma=2" in result.stdout
 
 
 def test_an_existing_file_needs_a_word(call: Invoke, tmp_path: Path) -> None:

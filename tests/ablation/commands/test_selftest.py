@@ -146,6 +146,24 @@ def test_the_command_prints_a_verdict_a_method_and_fails_when_one_is_not_pass(
     assert invoke("selftest", "--methods", "nothing").exit_code == 2
 
 
+def test_quick_draws_for_the_first_method_alone_and_says_so(invoke: Invoke) -> None:
+    result = invoke("selftest", "--methods", "ngram,speculative")
+    assert result.exit_code == 0
+    assert "1 of 2" in result.stderr and "2 of 2" in result.stderr
+    assert "was tested for ngram alone, not for the other 1" in " ".join(result.stdout.split())
+    drawn = [
+        {check["name"] for check in report["checks"]} >= {"distribution"}
+        for report in objects(invoke("selftest", "--methods", "ngram,speculative", "--json").stdout)
+    ]
+    assert drawn == [True, False]
+
+
+def test_a_weak_check_is_told_and_is_no_failure(invoke: Invoke, pair: Pair) -> None:
+    object.__setattr__(pair, "drafter", ModelRunner(pair.target.model))
+    result = invoke("selftest", "--methods", "speculative")
+    assert result.exit_code == 0 and "WEAK  speculative" in result.stderr and "too little power" in result.stdout
+
+
 def test_what_was_found_before_an_error_is_shown(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     report = Selftest.report
 
@@ -164,9 +182,9 @@ products = pytest.mark.skipif(not int8.runs(), reason="this CPU or torch lacks t
 
 
 @products
-def test_each_format_of_this_machine_is_checked_by_default(invoke: Invoke) -> None:
+def test_each_format_of_this_machine_is_checked_in_full(invoke: Invoke) -> None:
     """The tiny pair's inputs do not divide into groups of 32, which is told."""
-    result = invoke("selftest", "--methods", "speculative", "--json")
+    result = invoke("selftest", "--full", "--methods", "speculative", "--json")
     full, rounded = objects(result.stdout)
     assert (result.exit_code, full["target_weights"], rounded["target_weights"]) == (0, "full", "int8")
     assert [check["name"] for check in full["checks"]] == ["greedy", "redraft", "distribution"]

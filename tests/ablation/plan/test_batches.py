@@ -154,7 +154,7 @@ def test_the_table_tells_what_all_texts_have_together(tmp_path: Path, capsys: py
     lines = {(line.batch, line.configuration): line for line in batch_lines(records)}
     assert lines[2, "speculative gamma=4"].ratio == pytest.approx(2.0) and lines[2, "target"].ratio is None
     assert lines[2, "speculative gamma=2"].output == "3 exact"
-    assert cells(lines[2, "target"])[:4] == ("2", "target", "15.0", "reference")
+    assert cells(lines[2, "target"])[:4] == ("2", "AR (target)", "15.0", "reference")
     show_batches(Console(width=160), records)
     assert "tok/s in all" in capsys.readouterr().out
 

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.container import BarContainer
 from rich.console import Console
 
-from ablation.plan.grid import Configuration
+from ablation.plan.grid import Configuration, titled
 from ablation.report.content import ReportContent, make_section
 from ablation.report.markdown import markdown
 from ablation.report.plots.ledger import ledger_figure
@@ -49,10 +49,10 @@ def test_one_verdict_stands_everywhere(tmp_path: Path) -> None:
     told = pairs[pairs["b"] == "target"].set_index("a").loc[SD.name]
     assert [told["p"], told["p_holm"], told["low"]] == [found["p"], found["p_holm"], found["speedup_low"]]
     for place, text in texts(among, tmp_path).items():
-        rows = [line for line in text.splitlines() if SD.name in line]
+        rows = [line for line in text.splitlines() if titled(SD.name) in line]
         assert rows and not any("faster" in line for line in rows), place
         assert "may leave out 1 where no difference is shown" in text, place
-    assert "unshown" in texts(among, tmp_path)["terminal"]
+    assert "n.s.: not significant" in texts(among, tmp_path)["terminal"]
     assert f"{UNSHOWN} (p = 0.094, n = 7)" in texts(among, tmp_path)["markdown"]
 
 
@@ -150,7 +150,7 @@ def test_a_slow_row_says_why(tmp_path: Path) -> None:
         "0.79: 1.22 tokens a round save 7.2 of AR's 40.0 ms a token; verifying more rows takes 10.2, drafting takes "
         "7.9: 10.8 ms slower; break-even needs 1.55 tokens a round"
     )
-    assert all(f"{SD.name} {reason}" in text for text in texts(frame, tmp_path).values())
+    assert all(f"{titled(SD.name)} {reason}" in text for text in texts(frame, tmp_path).values())
 
 
 def test_a_ledger_is_drawn_from_the_same_parts(tmp_path: Path) -> None:
@@ -163,7 +163,9 @@ def test_a_ledger_is_drawn_from_the_same_parts(tmp_path: Path) -> None:
     figure = ledger_figure(summary, "greedy")
     assert not isinstance(figure, str)
     (axis,) = figure.axes
-    assert [label.get_text() for label in axis.get_yticklabels()] == [SD.name, "target (AR)"], "from below: AR on top"
+    assert [label.get_text() for label in axis.get_yticklabels()] == [titled(SD.name), "AR (target)"], (
+        "from below: AR on top"
+    )
     bars = [bars for bars in axis.containers if isinstance(bars, BarContainer)]
     pieces = [(bar[0].get_x(), bar[0].get_width()) for bar in bars]
     assert pieces[0] == pytest.approx((0.0, 32.8)) and pieces[1] == pytest.approx((32.8, 10.168))

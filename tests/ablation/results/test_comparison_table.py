@@ -63,7 +63,7 @@ def of_run(width: int, *more: Record) -> list[str]:
 
 
 def test_the_session_and_a_run_draw_the_same_line() -> None:
-    session, run = (lines[-1].split()[-9:] for lines in (of_session(120), of_run(120)))
+    session, run = (lines[2].split()[-9:] for lines in (of_session(120), of_run(120)))
     assert session == run == ["20.0", "2.00x", "38%", "0.67", "2.50", "0.31", "tie", "at", "12"]
     assert of_session(120)[0].split() == of_run(120)[0].split() == [column.heading for column in ONE_RUN]
 
@@ -85,10 +85,12 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
 
 
 def test_a_report_has_the_headings_of_a_run_and_intervals(summary: pd.DataFrame) -> None:
-    head, *rows = of_report(summary, 120)
+    head, *rows = of_report(summary, 130)
     assert re.split(r"\s+(?!%)", head) == [column.heading for column in SHOWN]
     assert [column.heading for column in COLUMNS if column not in (*MANY_RUNS, *LEDGER, PROFILE)] == ["tokens"]
-    assert re.fullmatch(r"ngram top_k_filler=3 +[\d.]+ +1.64x unshown 1.52-1.67 1.61 +17% .* 5 exact, 1 tie", rows[3])
+    assert re.fullmatch(
+        r"NASD \(ngram\) top_k_filler=3 +[\d.]+ +1.64x n\.s\. 1.52-1.67 1.61 +17% .* 5 exact, 1 tie", rows[3]
+    )
 
 
 def test_a_report_fits_eighty_columns_as_a_table(summary: pd.DataFrame) -> None:
@@ -112,7 +114,7 @@ def test_names_of_methods_stay_whole_on_eighty_columns() -> None:
     slow = measured(ACCOUNT, Configuration("suffix_or_model"), speedup=0.62, c=0.3, lossless=False, method="suffix")
     lines = of_run(80, slow)
     assert max(map(len, lines)) <= 80
-    assert any(line.startswith("suffix_or_model LOSSY ") for line in lines)
+    assert any(line.startswith("Suffix or model LOSSY ") for line in lines)
     assert "0.62x" in " ".join(lines) and "slower" not in " ".join(lines)
 
 
@@ -120,8 +122,8 @@ def test_a_failed_run_and_one_that_is_not_compared_say_so() -> None:
     failed = record(Configuration("ngram"), error="planted")
     other = measured(ACCOUNT, Configuration("drafter"))
     lines = of_run(100, failed, other)
-    assert [line.split()[-1] for line in lines if line.startswith("ngram ")][:1] == ["failed"]
-    assert any(line.startswith("drafter ") and line.endswith("other model") for line in lines)
+    assert [line.split()[-1] for line in lines if line.startswith("NASD (ngram) ")][:1] == ["failed"]
+    assert any(line.startswith("AR drafter (drafter) ") and line.endswith("other model") for line in lines)
 
 
 def test_a_line_of_which_nothing_is_known_says_so_in_every_column() -> None:

@@ -56,7 +56,7 @@ def test_a_report_says_other_output(records: list[Record], tmp_path: Path) -> No
     for name in ("speedup", "ratio_of_sums", "acceptance_rate", "alpha", "tokens_per_round", "c", "mean_gamma"):
         assert math.isnan(found[name]), name
     page = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
-    speeds, drafts = [line for line in page.splitlines() if line.startswith("| beam ")][:2]
+    speeds, drafts = [line for line in page.splitlines() if line.startswith("| Beam search (beam) ")][:2]
     assert "other output" in speeds and drafts.count("–") >= 6
     with (console := Console(width=60)).capture() as captured:
         report.print(console)

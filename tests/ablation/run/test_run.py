@@ -196,7 +196,7 @@ def test_a_crash_in_a_method_is_reported_and_the_others_run(invoke: Invoke, monk
 def test_for_people_there_is_the_answer_and_a_table(invoke: Invoke) -> None:
     result = invoke("run", "--prompt", "Hello", "--length", 4)
     assert result.exit_code == 0
-    assert "target, speculative, ngram:" in result.stdout and "tok/s" in result.stdout
+    assert "AR (target), SD (speculative), NASD (ngram):" in result.stdout and "tok/s" in result.stdout
 
 
 def test_it_warms_up_and_says_how_long_it_takes_before_the_first_record(invoke: Invoke) -> None:
@@ -234,7 +234,7 @@ def test_the_bar_makes_way_for_what_is_printed(pair: Pair) -> None:
 def test_for_people_a_lossy_answer_is_stamped_over_its_text_too(invoke: Invoke) -> None:
     given = ("--methods", "target,speculative", "--set", "accept_policy=accept_all", "--processor", "multinomial 1")
     lines = invoke("run", "--prompt", "Hello", "--length", 8, *given).stdout.splitlines()
-    assert "target:" in lines and "speculative LOSSY:" in lines
+    assert "AR (target):" in lines and "SD (speculative) LOSSY:" in lines
 
 
 def test_the_reference_goes_first_and_the_others_rotate(pair: Pair) -> None:

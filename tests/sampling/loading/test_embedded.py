@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM
 
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, catch_up
+from sampling.loading.embedded import embedded_gguf
 from sampling.loading.gguf import cache as gguf_cache
 from sampling.loading.gguf.cache import converted
-from sampling.loading.origin import embedded_gguf
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.pair.pair import Pair
 

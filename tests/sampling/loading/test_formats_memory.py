@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from sampling.forward.kernels import int4, int8
+from sampling.loading.embedded import embedded_gguf
 from sampling.loading.gguf.cache import converted
-from sampling.loading.origin import embedded_gguf
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or not (int8.runs() and int4.runs()), reason="reads /proc; needs the products"
