@@ -8,22 +8,27 @@ from sampling.heads.head_files import CONFIG, fingerprint, load_head, read_json
 from sampling.heads.inference import small_model
 from sampling.heads.published.formats import check_fit, kind_of
 from sampling.loading.checkpoint import LoadedModel
+from sampling.loading.origin import beside, hub_answers, is_hub_id
+from sampling.loading.refusals.explained import unfetched
 from sampling.pair.model_info import ModelInfo
 from sampling.pair.pair import MODEL
 from utils.errors import UserError
+from utils.files import checked_path
 from utils.provenance import ROOT
 
 MODELS = ROOT / "models"
+_FILES = ["*.json", "*.safetensors", "*.bin", "*.pt"]
 
 
 def heads_for(target: str, place: str | None) -> dict[str, Path]:
     """Folders of heads by kind: those in `place`, commas between, then those in models/ for this target.
 
-    Raises `UserError` for a given folder that is no head, and for two of one kind.
+    What `place` names is a folder, or a hub id whose files are fetched. Raises `UserError` for what is no head, for a
+    hub id that cannot be had, and for two of one kind.
     """
     folders: dict[str, Path] = {}
     for text in place.split(",") if place else ():
-        folder = Path(text.strip()).expanduser()
+        folder = _folder(text.strip())
         kind = kind_of(folder)
         if kind in folders:
             raise UserError(f"{folders[kind]} and {folder} are both {kind} heads; expected one of each kind")
@@ -32,6 +37,21 @@ def heads_for(target: str, place: str | None) -> dict[str, Path]:
         if is_own_head(folder) and (config := _config(folder)).base == target:
             folders.setdefault(config.method, folder)
     return folders
+
+
+def _folder(place: str) -> Path:
+    """A folder as it is; of a hub id the folder in the hub's cache, with config and weights."""
+    folder = checked_path(place, "heads")
+    if folder.exists() or not is_hub_id(place):
+        return folder
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(place, allow_patterns=_FILES, local_files_only=not hub_answers()))
+    except (OSError, ValueError) as error:  # ValueError: what the hub's client says of a name that none can have
+        raise unfetched(
+            place, error, f"a hub id (owner/name) or the folder of a trained head{beside(folder)}"
+        ) from None
 
 
 def is_trained_model(place: str) -> bool:

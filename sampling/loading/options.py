@@ -29,7 +29,7 @@ class LoadOptions:
     drafter_device None: the target's.
     drafter_tp: under torchrun the target is cut over all processes, and the drafter is whole in the first one; this
     cuts it, too.
-    heads: folders of trained heads, with commas between, beside those in models/.
+    heads: hub ids or folders of trained heads, with commas between, beside those in models/.
     kernel: what computes products on a CPU; auto: what was found to be faster on this machine.
     compile: whether what lies between the products is compiled, once for a model; auto: where weights are rounded on a
     CPU and a C++ compiler is found.
@@ -56,7 +56,7 @@ class LoadOptions:
     )
     trust_remote_code: bool = option(False, "Run code from a model's repository.")
     drafter_tp: bool = option(False, "Under torchrun: cut the drafter, too.")
-    heads: str | None = option(None, "Trained heads, besides those in models/.", "DIR,...")
+    heads: str | None = option(None, "Trained heads, besides those in models/.", "ID|DIR,...")
 
 
 LOAD = parameters(LoadOptions)

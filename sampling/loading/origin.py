@@ -39,9 +39,14 @@ def resolve(place: str | None, progress: Progress) -> ModelOrigin:
         return _file(place, path, progress)
     if path.is_dir():
         return _folder(place, path)
-    if path.suffix.lower() != ".gguf" and _HUB_ID.fullmatch(place) and not place.startswith("."):
+    if path.suffix.lower() != ".gguf" and is_hub_id(place):
         return ModelOrigin(place, place, "from the hub", local=False)
     raise UserError(f"{place}: no such file or folder; expected {ALLOWED}{beside(path)}")
+
+
+def is_hub_id(text: str) -> bool:
+    """Whether it may be the name of a repository on the hub: `owner/name`, or `name` alone."""
+    return bool(_HUB_ID.fullmatch(text)) and not text.startswith(".")
 
 
 def hub_answers() -> bool:

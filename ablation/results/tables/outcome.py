@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from ablation.results.tables.comparison import BUG, STOPPED, ComparisonLine
 
 NOISE = 0.05
-"""Ratios of one run each that differ by less are not told apart: repeats of the same run differ by as much."""
+"""Ratios of one run each that differ by less are not told apart: a convention, as one run has no test."""
 
 
 def outcome(lines: Sequence[ComparisonLine]) -> list[str]:

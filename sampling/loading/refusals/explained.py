@@ -89,13 +89,15 @@ def _refusal(origin: ModelOrigin, what: str, error: Exception, trust_remote_code
         again = f"; delete {folder}, and it is converted again" if (folder / META).is_file() else ""
         return UserError(damage + again)
     if not origin.local and isinstance(error, OSError):
-        why = _hub_reason(text)
-        hint = beside(Path(origin.place))
-        return UserError(
-            f"{origin.name}: hub id {origin.place!r} could not be fetched: {why}; expected {ALLOWED}{hint}"
-        )
+        return unfetched(origin.place, error, f"{ALLOWED}{beside(Path(origin.place))}")
     why = "they have other shapes than it says" if "ignore_mismatched_sizes" in text else first_line(error)
     return UserError(f"{origin.name}: transformers cannot load {what} ({why}); expected {_EXPECTED[what]}")
+
+
+def unfetched(place: str, error: Exception, expected: str) -> UserError:
+    """What to say of a hub id that could not be had."""
+    why = _hub_reason(str(error))
+    return UserError(f"{place}: hub id {place!r} could not be fetched: {why}; expected {expected}")
 
 
 def _hub_reason(text: str) -> str:
