@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -143,12 +143,13 @@ def _dealt(experiment: "Experiment", out: Path, text: str) -> tuple["Experiment"
     return replace(experiment, plan=dealt(experiment.plan, shard)), shard.file(out)
 
 
-def _engine(pair: Mapping[str, Any]) -> "PairEngine":
+def _engine(experiment: "Experiment") -> "PairEngine":
     from ablation.commands.shared.options import load_chosen
     from ablation.plan.formats import to_load
     from sampling.pair.pair_engine import PairEngine
 
-    return PairEngine(load_chosen(to_load(pair)))
+    plan = experiment.plan
+    return PairEngine(load_chosen(to_load(experiment.pair), plan.configurations, plan.values))
 
 
 def _called() -> str:
@@ -163,7 +164,7 @@ def _dry_run(experiment: "Experiment", ray: str | None) -> int:
     from ablation.run.rounded import memory_text
 
     out_console().print(grid_table(experiment.plan))
-    engine = _engine(experiment.pair)
+    engine = _engine(experiment)
     if experiment.plan.formats:
         typer.echo(memory_text(engine, experiment.plan.formats))
     typer.echo(foreseen(engine, experiment.plan).text)
@@ -183,7 +184,7 @@ def _run(experiment: "Experiment", out: Path, earlier: EarlierRows, wait_quiet_s
         outcome = conduct_into(
             out,
             experiment,
-            _engine(experiment.pair),
+            _engine(experiment),
             command=_called(),
             out=out_console(),
             err=Console(stderr=True),

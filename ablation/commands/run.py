@@ -123,8 +123,9 @@ def run(
             )
         refuse_for_several(loads["batches"], specs, compared(models))
         with (request.open_trace(trace) if speaks() else None) or nullcontext() as trace_file:
-            pair = load_chosen(to_load(models))
-            if methods is None and config is None:
+            by_name = methods is not None or config is not None
+            pair = load_chosen(to_load(models), runs if by_name else (), settings)
+            if not by_name:
                 runs = _runnable(runs, pair, settings)
             plan = plain_plan(played, runs, settings, repeat, compared(models), sides=played_by, **loads)
             failed = _execute(pair, plan, json, trace_file, traced, prefills)

@@ -17,6 +17,7 @@ from utils.text import printable, shown
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ablation.plan.grid import Configuration
     from sampling.pair.pair import Pair
 
 Methods = Annotated[str | None, typer.Option(metavar="NAME,...", help="Methods to run; default: those that are on.")]
@@ -76,10 +77,18 @@ def refuse_for_several(batches: Sequence[int], engines: Sequence[object], format
             refuse_under_torchrun(what, "a plan without, or one process")
 
 
-def load_chosen(chosen: Values) -> "Pair":
-    """Load the models that the options given ask for; what was mended goes to stderr. Raises `UserError`."""
+def load_chosen(chosen: Values, runs: "Sequence[Configuration]" = (), values: Values | None = None) -> "Pair":
+    """Load the models that the options given ask for; what was mended goes to stderr. Raises `UserError`.
+
+    runs: what is asked of them, with these settings; what it lacks is refused before weights are read.
+    """
     options = load_options(chosen)
+    from sampling.loading.lacking import refuse_lacking
     from sampling.loading.pairs import load_pair
+    from sampling.methods.tables import METHODS
+
+    settings = values or {}
+    refuse_lacking(options, (METHODS[run.method].needs({**settings, **dict(run.parameters)}) for run in runs))
 
     pair = load_pair(options, PrintProgress())
     for note in pair.notes:
