@@ -52,6 +52,7 @@ class Served:
         self.vocab_size = engine.target.vocab_size
         self._limits = limits
         self.refuse(default)
+        self.methods = tuple(name for name in METHODS if self._serves(name))
 
     def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
         """Ids of a prompt. Raises `UserError`."""
@@ -64,6 +65,13 @@ class Served:
             raise UserError(f"{configuration.method} given, which answers one text at a time; expected another method")
         self._limits.check(configuration)
 
+    def _serves(self, name: str) -> bool:
+        try:
+            self.refuse(Configuration(name))
+        except UserError:
+            return False
+        return True
+
 
 class Server:
     """A pair behind OpenAI's routes."""
@@ -72,7 +80,7 @@ class Server:
         self.limits, self._mimic = limits, MIMICS[limits.dialect]
         tokens = Tokens(engine)
         self.driver = Driver(engine, tokens, limits.size, limits.waiting, limits.drafts)
-        self.model: Model = Served(engine, tokens, limits, default)
+        self.model = Served(engine, tokens, limits, default)
         self.created = int(time.time())
 
     def app(self) -> Starlette:
@@ -148,6 +156,8 @@ class Server:
         driver, counters = self.driver, self.driver.counters
         return {
             "model": self.model.name,
+            "methods": [{"name": name, "label": METHODS[name].label} for name in self.model.methods],
+            "default": self.model.default.method,
             "size": driver.size,
             "waiting": driver.waiting,
             "tokens": counters.generation_tokens,
