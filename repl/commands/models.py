@@ -36,6 +36,8 @@ def model(host: CommandHost, argument: str) -> Message:
             raise wrong_value("/model", word, names)
         given[name] = value
     options = load_options(given)
+    if session.loading.running:
+        host.wait()
     session.load(options)
     return Message(f"loading {_options(options)}; the next prompt waits for it")
 

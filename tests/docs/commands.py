@@ -42,6 +42,7 @@ RULES = {
     "infer.py advise": Rule(Kind.CHECKED, "minutes"),
     "infer.py serve": Rule(Kind.CHECKED, "serves until it is stopped; tests/serve asks it"),
     "scripts/run_ablation.py": Rule(Kind.CHECKED, "minutes to hours"),
+    "scripts/run_ablation.py one_pass": Rule(Kind.PARSED, "its heads have to be trained first"),
     "scripts/run_ablation.py --workers": Rule(Kind.PARSED, "needs GPUs; tests/ablation runs workers on cores"),
     "scripts/run_ablation.py --devices": Rule(Kind.PARSED, "needs GPUs; tests/ablation runs workers on cores"),
     "scripts/run_ablation.py --ray": Rule(Kind.PARSED, "needs Ray's cluster; tests/ablation plays on one"),
@@ -92,7 +93,7 @@ RULES = {
 LOOK = Rule(Kind.RUN, "--dry-run writes nothing")
 FAR = Rule(Kind.CHECKED, "its models come from the hub")
 MENTION = Rule(Kind.PARSED, "a part of a command")
-HUB = ("Qwen/", "google/")
+HUB = ("Qwen/", "google/", "meta-llama/")
 # What a page writes for any plan.
 PLACEHOLDERS = {"PLAN": "quick", "SECONDS": "60"}
 

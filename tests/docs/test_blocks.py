@@ -17,7 +17,7 @@ from tests.docs.pages import PAGES, ROOT, WALK_THROUGH, Block, blocks, blocks_of
 from tests.serve.running import running
 
 _SOURCE = re.compile(r"# from (\S+)\n")
-# Commands are in test_commands.py; text blocks are written by a script (API reference) or a picture (architecture).
+# Commands are in test_commands.py; text blocks are written by a script (API reference) or pictures (README, rooms).
 LANGUAGES = {"python", "sh", "bash", "text", "toml", "jsonl"}
 
 PYTHON = [block for block in blocks_of("python") if block.page != WALK_THROUGH]
@@ -32,7 +32,7 @@ SESSIONS = [block for block in blocks_of("text") if block.text.startswith("> ")]
 def test_every_block_is_of_a_kind_that_is_tested() -> None:
     assert {block.language for block in blocks()} == LANGUAGES
     rest = {block.page.name for block in blocks_of("text") if block not in SESSIONS}
-    assert rest == {"api-reference.md", "architecture.md"}
+    assert rest == {"api-reference.md", "architecture.md", "README.md", "README.zh-CN.md"}
 
 
 def _source(block: Block) -> tuple[str, str]:

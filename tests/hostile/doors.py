@@ -36,10 +36,10 @@ class Came:
     crash: str = ""
 
 
-def loaded(given: Mapping[str, Any]) -> Pair:
+def loaded(given: Mapping[str, Any], *asked: Any) -> Pair:
     """What is named is loaded as ever, and a tiny pair where nothing is."""
     options = load_options(given)
-    return _TINY.fresh() if options.target is None else load_chosen(given)
+    return _TINY.fresh() if options.target is None else load_chosen(given, *asked)
 
 
 def _command(app: typer.Typer) -> Callable[[tuple[str, ...]], Came]:

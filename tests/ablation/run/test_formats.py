@@ -213,7 +213,7 @@ def test_what_is_rounded_is_not_rounded_again(load: Load) -> None:
 @runs
 def test_run_prints_a_table_for_each_format(load: Load, invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr("ablation.commands.run.load_chosen", lambda options: asked.append(options) or load())
+    monkeypatch.setattr("ablation.commands.run.load_chosen", lambda options, *more: asked.append(options) or load())
     call = ("run", "--prompt", "abc", "--methods", "target,suffix", "--length", "8", "--target-weights", "full,int8")
     shown = invoke(*call)
     assert shown.exit_code == 0, shown.output

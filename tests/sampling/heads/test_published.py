@@ -1,6 +1,7 @@
 """Heads in published formats: read as they are, they compute what their sources say, and output stays the target's."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,8 @@ from sampling.forward.requests import run_single
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.heads.published.formats import FORMATS, kind_of
 from sampling.loading.heads import heads_for
+from sampling.loading.lacking import refuse_lacking
+from sampling.loading.options import LoadOptions
 from sampling.measure.comparison import Comparison
 from sampling.methods.settings import Settings
 from sampling.methods.tables import DRAFTERS
@@ -30,6 +33,7 @@ from tests.published_reference import Text
 from tests.refusals import refused
 from tests.sequences import sequence
 from tests.tiny_models import ids, make
+from utils.errors import UserError
 
 DRAFTS = (17, 65)
 
@@ -403,3 +407,39 @@ def test_heads_are_found_by_their_format(tmp_path: Path) -> None:
     folders = {case.kind: written(case, tmp_path / case.kind)[0] for case in cases}
     assert heads_for("tiny", ",".join(map(str, folders.values()))) == folders
     assert {case.kind for case in CASES.values()} == {one.kind for one in FORMATS}
+
+
+def test_a_hub_id_is_fetched_as_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (case,) = (CASES[name] for name in ("eagle3",))
+    folder, *_ = written(case, tmp_path / "fetched")
+    asked: list[tuple[str, bool]] = []
+
+    def fetch(place: str, *, allow_patterns: list[str], local_files_only: bool) -> str:
+        asked.append((place, local_files_only))
+        return str(folder)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    monkeypatch.setattr("sampling.loading.heads.hub_answers", lambda: True)
+    monkeypatch.chdir(tmp_path)
+    assert heads_for("tiny", "owner/eagle3-head") == {"eagle": folder}
+    assert asked == [("owner/eagle3-head", False)]
+    with refused("nowhere/at/all"):
+        heads_for("tiny", "nowhere/at/all")
+
+
+@pytest.mark.parametrize(
+    ("needed", "lacks"),
+    [("model", False), ("mtp", False), ("dspark", True), ("drafter's mtp", False), (None, False)],
+)
+def test_what_a_call_lacks_is_known_before_weights_are_read(needed: str | None, lacks: bool) -> None:
+    with pytest.raises(UserError, match="dspark") if lacks else nullcontext():
+        refuse_lacking(LoadOptions(), [needed])
+
+
+def test_a_target_of_nobody_has_what_is_named_for_it(tmp_path: Path) -> None:
+    folder, *_ = written(CASES["eagle3"], tmp_path / "head")
+    for given in ({"heads": str(folder)}, {"drafter": "owner/name"}):
+        kind = "eagle" if "heads" in given else "model"
+        refuse_lacking(LoadOptions(target="owner/target", **given), [kind])
+        with pytest.raises(UserError):
+            refuse_lacking(LoadOptions(target="owner/target"), [kind])
