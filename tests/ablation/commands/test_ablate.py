@@ -2,10 +2,8 @@
 
 import csv
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from ablation.commands.ablate import ablate
+from ablation.plan.file import Experiment
 from sampling.forward.kernels import autotune_cache, int8
 from sampling.forward.kernels.autotuning import TrialVerdict
 from sampling.pair.pair import Pair
@@ -73,9 +72,9 @@ def test_going_on_computes_as_the_rows_that_are_there(
 ) -> None:
     found, out = "packed", tmp_path / "r.csv"
 
-    def engine(options: Mapping[str, Any]) -> PairEngine:
-        asked = options.get("kernel", "auto")
-        alike = options.get("batch_invariant", "auto")
+    def engine(experiment: Experiment) -> PairEngine:
+        asked = experiment.pair.get("kernel", "auto")
+        alike = experiment.pair.get("batch_invariant", "auto")
         info = replace(
             pair.target_info,
             kernel=found if asked == "auto" else asked,
