@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 STDIN = "-"
+_LONGEST_SET = 60  # what is longer is no misspelt name of a set
 
 
 def choose_prefills(
@@ -66,7 +67,8 @@ def choose_prompts(prompt: str | None, prompts: Path | None, prompts_dir: str | 
     if prompts_dir is not None:
         return read_folder(prompts_dir)
     if prompts is not None:
-        if str(prompts) in (*set_names(), ALL) or not (prompts.suffix or prompts.exists()):
+        name = str(prompts)
+        if name in (*set_names(), ALL) or (name.isidentifier() and len(name) < _LONGEST_SET and not prompts.exists()):
             return gather(find_sources([str(prompts)], Path()))
         return read_prompts(prompts)
     if prompt == STDIN:

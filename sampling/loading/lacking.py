@@ -1,7 +1,6 @@
 """What a call lacks, from names and configurations alone: before minutes are spent on reading weights."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from sampling.loading.embedded import EMBEDDED_NAME
 from sampling.loading.heads import heads_for
@@ -10,6 +9,7 @@ from sampling.methods.part import OF_DRAFTER
 from sampling.pair import pair_messages as messages
 from sampling.pair.pair import MODEL
 from utils.errors import UserError
+from utils.files import checked_path
 
 
 def refuse_lacking(options: LoadOptions, needs: Iterable[str | None]) -> None:
@@ -29,7 +29,7 @@ def _name(place: str | None) -> str:
     """What the target will be called, as `origin.resolve` has it."""
     if place is None:
         return EMBEDDED_NAME
-    path = Path(place).expanduser()
     if place.startswith(RANDOM):
         return place
+    path = checked_path(place, "model")
     return path.resolve().name if path.is_dir() else path.stem if path.is_file() else place
