@@ -74,6 +74,17 @@ def session(
     raise typer.Exit(main(session, script))
 
 
+@opened(models=LoadOptions)
+def demo(*, models: Values) -> None:
+    """Two minutes, nothing to type: prompts that show copies, a trained head and auto, then where the time went."""
+    with exit_statuses():
+        refuse_under_torchrun("the demonstration", "a command, such as `infer.py run`")
+        session = _session(load_options(models), None, {})
+    from repl.app import main
+
+    raise typer.Exit(main(session, demo=True))
+
+
 def _session(options: LoadOptions, methods: str | None, asked: Mapping[str, object]) -> "Session":
     """A session with the settings and the methods that the command line asks for. Raises `UserError`."""
     from ablation.plan.choice import choose_runs
@@ -88,6 +99,7 @@ def _session(options: LoadOptions, methods: str | None, asked: Mapping[str, obje
     return session
 
 
+app.command(cls=CheckedCommand)(demo)
 app.command(cls=CheckedCommand)(run)
 app.command(cls=CheckedCommand, epilog=EXAMPLES)(ablate)
 app.command(cls=CheckedCommand)(selftest)

@@ -24,8 +24,8 @@ FAILED, WRONG_CALL, INTERRUPTED = 1, 2, 130
 _PIPE_WIDTH = 100
 
 
-def main(session: Session, script_file: Path | None = None) -> int:
-    """Run a session until its lines end; the process's exit status.
+def main(session: Session, script_file: Path | None = None, demo: bool = False) -> int:
+    """Run a session until its lines end, or the demonstration; the process's exit status.
 
     A pipe's and a script's status is 1 when a command or a generation failed; a person has seen it happen.
     """
@@ -34,7 +34,7 @@ def main(session: Session, script_file: Path | None = None) -> int:
             stream.reconfigure(errors="replace")
     loading = session.loading
     try:
-        status = _run(session, script_file)
+        status = _demonstrate(session) if demo else _run(session, script_file)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output is gone; Python would complain once more when it flushes at exit.
@@ -50,8 +50,21 @@ def main(session: Session, script_file: Path | None = None) -> int:
     return status
 
 
+def _smart() -> bool:
+    return sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def _demonstrate(session: Session) -> int:
+    from repl.demo import play
+
+    session.loading.start()
+    player = SessionPlayer(session, _live_view() if _smart() else _plain_view())
+    play(player)
+    return _status(player)
+
+
 def _run(session: Session, script_file: Path | None) -> int:
-    smart = sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+    smart = _smart()
     if script_file is not None:
         return _play_script(session, script_file, smart)
     if smart and sys.stdin.isatty():

@@ -33,6 +33,7 @@ RULES = {
     "infer.py run --from": Rule(Kind.PARSED, "reads what another command wrote; tests/handover runs it"),
     "infer.py prefill": Rule(Kind.CHECKED, "writes files; tests/handover runs it"),
     "infer.py prefill --listen": Rule(Kind.PARSED, "listens until it is stopped; tests/handover asks it"),
+    "infer.py demo": Rule(Kind.RUN),
     "infer.py methods": Rule(Kind.RUN),
     "infer.py selftest": Rule(Kind.CHECKED, "minutes"),
     "infer.py ablate": Rule(Kind.CHECKED, "minutes to hours"),

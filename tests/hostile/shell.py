@@ -12,7 +12,7 @@ def _wrong(*flags: str, says: tuple[object, ...]) -> Row:
 
 ROWS = [
     # what is not there
-    Row("infer", ("/nope",), 2, ("command", "'/nope'", "one of run, ablate, selftest, invariance, quality, profile")),
+    Row("infer", ("/nope",), 2, ("command", "'/nope'", "one of demo, run, ablate, selftest, invariance, quality")),
     Row("infer", ("rnu",), 2, ("command", "'rnu'", "'run'")),
     Row("infer", ("x" * 5_000_000,), 2, ("command", "'xxx", "(5,000,000 characters)")),
     Row("infer", ("run", "extra"), 2, ("'extra'",)),
