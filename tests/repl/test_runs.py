@@ -135,7 +135,7 @@ def test_each_is_a_row_with_its_own_values_and_memory(player: SessionPlayer) -> 
     out, err = told(player)
     assert player.failures == 0, err
     table = out[out.index("tok/round") :]
-    assert "SD gamma=1" in table and "Suffix max_cached_requests=0" in table and table.count("exact") == 3
+    assert "SD (speculative) gamma=1" in table and "Suffix max_cached_requests=0" in table and table.count("exact") == 3
     answers = player.session.answers
     assert answers is not None
     metrics = answers.comparison.metrics

@@ -334,4 +334,4 @@ def test_a_method_runs_side_by_side_with_itself(invoke: Invoke) -> None:
     assert (records["speculative"]["settings"]["gamma"], records["speculative gamma=1"]["settings"]["gamma"]) == (4, 1)
     assert records[ngram]["settings"]["set_ngramstorage"] == "onelevel 4"
     assert len({tuple(record["output_ids"]) for record in records.values()}) == 1
-    assert "speculative gamma=1" in invoke(*call).stdout
+    assert "SD (speculative) gamma=1" in invoke(*call).stdout
