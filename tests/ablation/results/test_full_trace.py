@@ -314,8 +314,9 @@ def test_a_report_carries_bounds_as_rows_that_are_no_methods(traced: Path) -> No
     assert "bound:" not in (folder / "pairs.csv").read_text()
     everything = bound[bound["task"] == "all"].set_index("configuration")
     oracle = everything.loc["bound: oracle of model"]
-    measured = report.summary.set_index(["task", "configuration"]).loc["all", "speculative gamma=3"]
-    assert oracle["tokens_per_round"] >= measured["tokens_per_round"] and oracle["acceptance_rate"] == 1.0
+    fixed = everything.loc["bound: best fixed gamma of model for each prompt"]
+    assert oracle["speedup"] >= fixed["speedup"], "by the same prices, so on any machine"
+    assert oracle["acceptance_rate"] == 1.0 or oracle["tokens_per_round"] == 1.0, "no draft of it is rejected"
     figure = trace_figure(Files(traced).trace)
     assert not isinstance(figure, str) and "prompt a" in figure[1]
 
