@@ -61,6 +61,7 @@ RULES = {
     "scripts/packed_cost.py": Rule(Kind.LEFT_OUT, "minutes, and it measures the machine alone"),
     "scripts/spin_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
     "scripts/compare_checkouts.py": Rule(Kind.LEFT_OUT, "minutes, and it needs two checkouts"),
+    "--group site mkdocs": Rule(Kind.LEFT_OUT, "serves until it is stopped; .ci/run builds the site"),
     "--group mutation scripts/mutate.py": Rule(Kind.LEFT_OUT, "half an hour, and it needs cosmic-ray"),
     "scripts/lookup_cost.py": Rule(Kind.PARSED, "minutes, and it loads no model"),
     "--with arctic-inference scripts/suffix_reference.py": Rule(Kind.LEFT_OUT, "builds arctic-inference, a minute"),
