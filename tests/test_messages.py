@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import MistralConfig
+from transformers import DeepseekV4Config
 
 from ablation.plan.choice import choose_names
 from ablation.plan.prompts.file import read_prompts
@@ -61,7 +61,7 @@ REFUSED: Mapping[str, Callable[[], object]] = {
     "kernel": loaded(kernel="fast"),
     "compile": loaded(compile="often"),
     "target that is nowhere": lambda: resolve("no/such/model.gguf", lambda *_: None),
-    "sliding window": lambda: refuse_config("it", MistralConfig(sliding_window=8), stateful=False),
+    "unknown layers": lambda: refuse_config("it", DeepseekV4Config()),
     "two kinds": lambda: refuse_two_kinds(("t5", "llama"), (True, False)),
     "two vocabularies": lambda: common_vocabulary(("a", "b"), (50, 40), 41),
     "format without products": lambda: refuse_format("int4", torch.device("meta"), "target_weights int4"),

@@ -208,7 +208,7 @@ def runner_for(model: Model) -> Runner:
     refuse_no_model(model)
     if isinstance(model, Runner):
         return model
-    refuse_config(name_of(model), model.config, getattr(model, "_is_stateful", False))
+    refuse_config(name_of(model), model.config)
     return ModelRunner(adapted(name_of(model), model))
 
 

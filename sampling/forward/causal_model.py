@@ -119,10 +119,10 @@ class Shareable(CausalModel, Protocol):
 
 def chains_only(model: Any) -> UserError:
     """The error for a tree on a model that runs chains."""
+    because = getattr(model, "chains_because", "it counts rows of its cache and not positions")
     return UserError(
-        f"{type(getattr(model, 'hf', model)).__name__} counts rows of its cache and not positions, so a tree of drafts "
-        "is not exact on it; expected chains: draft_tree chain, use_tree_spec off, "
-        "no recycling, no logitspec and no beam search"
+        f"{type(getattr(model, 'hf', model)).__name__}: {because}, so a tree of drafts is not exact on it; "
+        "expected chains: draft_tree chain, use_tree_spec off, no recycling, no logitspec and no beam search"
     )
 
 

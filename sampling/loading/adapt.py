@@ -1,17 +1,29 @@
 """A transformers model behind the engine's forward, tried before it is trusted."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from transformers import PreTrainedModel
+from transformers.cache_utils import get_layer_types_and_kwargs
 
+from sampling.forward.caches.transformers_cache import has_state
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.numerics_check import probe_tokens
-from sampling.forward.models.adapter import TransformersModel
+from sampling.forward.models.adapter import TransformersModel, takes_cache
+from sampling.forward.models.chains import ChainModel, RecomputingModel
 from sampling.forward.models.encoder_decoder import AnswerOpening, EncoderDecoderModel
 from sampling.forward.models.longrope import LongRopeModel, border_of
 from sampling.forward.models.packed_modules import pack_modules
+from sampling.forward.models.recurrent import OwnStateModel, RecurrentModel
 from sampling.loading.refusals.checks import has_encoder
-from sampling.loading.refusals.probe import own_logits, refuse_no_rollback, rows_aside, runs_trees
+from sampling.loading.refusals.probe import (
+    narrow_windows,
+    own_logits,
+    refuse_no_rollback,
+    rows_aside,
+    runs_trees,
+    takes_mask_by_type,
+)
 from utils.errors import UserError
 
 
@@ -26,13 +38,45 @@ def adapted(name: str, model: PreTrainedModel) -> CausalModel:
         causal: CausalModel = _with_encoder(name, model)
         refuse_no_rollback(name, causal, tokens)
         return causal
-    logits = own_logits(name, model.eval(), tokens)
-    packed = pack_modules(model, model.dtype)
-    decoder = _decoder(model)
-    decoder.kernel = ("packed" if packed else "plain") if model.device.type == "cpu" else None
-    refuse_no_rollback(name, decoder, tokens, logits)
-    decoder.trees = runs_trees(decoder, tokens, logits, rows_aside(model.config))
+    refusal = None
+    for kind in _kinds(model.eval()):
+        try:
+            decoder = _tried(name, kind(model), tokens)
+        except UserError as error:
+            refusal = refusal or error
+        else:
+            return decoder
+    assert refusal is not None
+    raise refusal
+
+
+def _tried(name: str, decoder: TransformersModel, tokens: Sequence[int]) -> TransformersModel:
+    """The model, which says the same behind our cache as by itself. Raises `UserError` for another."""
+    model = decoder.hf
+    with narrow_windows(decoder):
+        logits = own_logits(name, model, tokens)
+        packed = pack_modules(model, model.dtype)
+        decoder.kernel = ("packed" if packed else "plain") if model.device.type == "cpu" else None
+        decoder.mask_by_type = bool(decoder.windows) and takes_mask_by_type(decoder, tokens, logits)
+        refuse_no_rollback(name, decoder, tokens, logits)
+        decoder.trees = decoder.trees and runs_trees(decoder, tokens, logits, rows_aside(model.config))
     return decoder
+
+
+def _kinds(model: PreTrainedModel) -> Iterator[Callable[[PreTrainedModel], TransformersModel]]:
+    """How it might run, the first way that says what the model says by itself is taken."""
+    types, _ = get_layer_types_and_kwargs(model.config.get_text_config(decoder=True))
+    border = border_of(model.config)
+    if any(map(has_state, types)):
+        yield RecurrentModel
+    if getattr(model, "_is_stateful", False) or any(map(has_state, types)):
+        yield OwnStateModel
+    elif not takes_cache(model):
+        yield RecomputingModel
+    elif border is not None:
+        yield partial(LongRopeModel, border=border)
+    else:
+        yield from (TransformersModel, ChainModel)
 
 
 def limits(model: CausalModel) -> Iterator[str]:
@@ -49,11 +93,6 @@ def limits(model: CausalModel) -> Iterator[str]:
     rope = getattr(model.hf.config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "dynamic":
         yield f"texts end at {model.window} tokens, where its rotary embedding would begin to change (dynamic)"
-
-
-def _decoder(model: PreTrainedModel) -> TransformersModel:
-    border = border_of(model.config)
-    return TransformersModel(model) if border is None else LongRopeModel(model, border)
 
 
 def _with_encoder(name: str, model: PreTrainedModel) -> CausalModel:

@@ -114,7 +114,7 @@ def described(origin: ModelOrigin, place: Placement, trust: bool) -> UnreadCheck
     with reading(origin, "its config.json", trust):
         config = AutoConfig.from_pretrained(origin.place, **shared)
     refuse_sizes(origin.name, config)
-    refuse_config(origin.name, config, _stateful(config))
+    refuse_config(origin.name, config)
     refuse_quantized(origin.name, config, place.device, place.weights)
     with reading(origin, "its config.json", trust):
         if any(lean.covers(name, config) for name in config.architectures or ()):
@@ -170,7 +170,7 @@ def read_weights(origin: ModelOrigin, about: UnreadCheckpoint, **how: Any) -> tu
             origin.place, output_loading_info=True, **how, **about.shared
         )
     refuse_untrained(origin.name, hf, loading_info)
-    refuse_config(origin.name, hf.config, getattr(hf, "_is_stateful", False))
+    refuse_config(origin.name, hf.config)
     return hf.eval(), unused_weights(origin.name, loading_info)
 
 
@@ -188,14 +188,6 @@ def runnable(origin: ModelOrigin, hf: Any, weights: str) -> tuple[CausalModel, s
     forward = "encoder-decoder, transformers' layers" if has_encoder(hf.config) else "transformers' forward"
     model = adapted(origin.name, hf)
     return model, forward, tuple(limits(model))
-
-
-def _stateful(config: Any) -> bool:
-    """Whether transformers marks the class for this configuration as stateful; unknown classes are looked at later."""
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
-
-    known = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    return bool(getattr(known, "_is_stateful", False))
 
 
 def info_of(origin: ModelOrigin, model: CausalModel, forward: str, weights: str) -> ModelInfo:

@@ -11,9 +11,17 @@ _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size
 
 def auto_class(config: Any) -> Any:
     """The transformers class that reads a checkpoint of this configuration."""
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+    from transformers import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        AutoModelForCausalLM,
+        AutoModelForMultimodalLM,
+        AutoModelForSeq2SeqLM,
+    )
 
-    return AutoModelForSeq2SeqLM if has_encoder(config) else AutoModelForCausalLM
+    if has_encoder(config):
+        return AutoModelForSeq2SeqLM
+    sees = config.get_text_config() is not config and type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING
+    return AutoModelForMultimodalLM if sees else AutoModelForCausalLM
 
 
 def refuse_sizes(name: str, config: Any) -> None:

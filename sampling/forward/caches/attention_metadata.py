@@ -39,10 +39,14 @@ class PaddedAttention:
 
 @dataclass(frozen=True, slots=True)
 class AttentionMetadata:
-    """Where the N flat rows of a forward go, `[N * kv_heads]` rows of a layer's buffer, and how they attend."""
+    """Where the N flat rows of a forward go, `[N * kv_heads]` rows of a layer's buffer, and how they attend.
+
+    rows: `[N]`, where each goes in its own sequence.
+    """
 
     places: Tensor
     attending: "Attending"
+    rows: Tensor
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Flat rows `[N, heads, D]` on the buffers of all sequences, `[B, kv_heads, capacity, D]`."""

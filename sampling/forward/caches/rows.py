@@ -123,7 +123,7 @@ class RowsCache:
         where = [feed.slot.index for feed in feeds for _ in range(feed.count)]
         flat = sent([*rows, *where], self.device)
         places, of = flat[: len(rows)], flat[len(rows) :]
-        self.layout = AttentionMetadata(self.stored(of, places), self._attending(feeds))
+        self.layout = AttentionMetadata(self.stored(of, places), self._attending(feeds), places)
         return self._positions(feeds, places)
 
     def lay_out_writes(self, feed: QueryRows) -> Tensor:

@@ -39,6 +39,10 @@ class ViewedCache(Protocol):
         """What the rows see, `[sequences, 1, rows, columns]`; mask: as `CausalModel.forward` has it."""
         ...
 
+    def column_positions(self, positions: Tensor) -> Tensor:
+        """The position of the token in each column, `[sequences, columns]`; positions: `[N]` of the fed rows."""
+        ...
+
 
 class _Layer(CacheLayerMixin):
     """A layer of ours as transformers' attention modules call it."""
@@ -128,3 +132,13 @@ class TransformersRowsCache(RowsCache):
         """See `ViewedCache.batched_mask`; what is seen was laid out."""
         layout = self.layout
         return layout.mask[None, None] if isinstance(layout, FixedLayout) else self.side.mask
+
+    def column_positions(self, positions: Tensor) -> Tensor:
+        """See `ViewedCache.column_positions`: a row of the text stands where it lies, a draft of a tree may not."""
+        layout, capacity = self.layout, self.keys.shape[3]
+        columns = torch.arange(capacity, device=positions.device)
+        if isinstance(layout, FixedLayout):
+            return columns.index_copy(0, layout.rows, positions)[: layout.columns].unsqueeze(0)
+        assert isinstance(layout, AttentionMetadata)
+        there = columns.repeat(self.side.part.stop - self.side.part.start, 1)
+        return there.scatter(1, self.batched(layout.rows), self.batched(positions))[:, : self.side.columns]

@@ -125,7 +125,7 @@ def _forward(
     visible = (behind < 0).unsqueeze(1) | ((behind < rows).unsqueeze(1) & rows_seen)
     mask = cache.folded(additive(visible, model.dtype))
     cache.layout = AttentionMetadata(
-        cache.stored(of, places), PaddedAttention(slice(0, len(base)), rows, columns, at, mask)
+        cache.stored(of, places), PaddedAttention(slice(0, len(base)), rows, columns, at, mask), places
     )
     logits, states = model.forward(ids, positions, None, cache, hidden, len(ids))
     return logits, *(states[layer] for layer in hidden)

@@ -126,11 +126,13 @@ def _folded_for_transformers(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
     batch, heads, count, dim = query.shape
-    if (patterns := _patterns.get()) is not None and attention_mask is not None:
+    if (patterns := _patterns.get()) is not None and attention_mask is not None and attention_mask.shape[1] == 1:
         rows = query.transpose(1, 2).reshape(batch * count, heads, dim)
         out = patterns.attend(rows, key, value, attention_mask, scaling)
         return out.reshape(batch, count, heads, value.shape[-1]), None
-    if attention_mask is not None:
+    if attention_mask is not None and attention_mask.shape[1] == heads > 1:  # a mask a head
+        attention_mask = attention_mask.reshape(batch, key.shape[1], -1, attention_mask.shape[-1])
+    elif attention_mask is not None:
         attention_mask = folded_mask(attention_mask, heads // key.shape[1])
     rows = query.transpose(1, 2).reshape(batch * count, heads, dim)
     out = grouped_attention(rows, key, value, attention_mask, scaling)

@@ -16,7 +16,8 @@ _EXACT = (torch.float32, torch.float64)
 def probe_tokens(config: Any) -> list[int]:
     """A few ids that stand for nothing but themselves: padding, say, has another position in some models."""
     special = {value for key, value in config.to_dict().items() if key.endswith("token_id") and isinstance(value, int)}
-    plain = [id for id in range(min(config.vocab_size, 64)) if id not in special]
+    tokens = getattr(config, "vocab_size", None) or config.get_text_config().vocab_size
+    plain = [id for id in range(min(tokens, 64)) if id not in special]
     return list(islice(cycle(plain or [0]), LENGTH))
 
 

@@ -2,72 +2,24 @@
 
 from collections.abc import Sequence
 from copy import copy
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import get_layer_types_and_kwargs
 
-from sampling.forward.caches.cache import RollbackCache, RollbackLayer
 from sampling.forward.caches.rows_transformers import TransformersRowsCache, ViewedCache
+from sampling.forward.caches.transformers_cache import FULL, TransformersCache
 from sampling.forward.causal_model import PromptReading, chains_only
 from sampling.forward.kernels import attention
 from sampling.forward.models.steps import BlockShape
+from sampling.forward.models.windows import context_length, windows_of
 from sampling.forward.sharded.cut import whole
 
-
-class _ViewedLayer(CacheLayerMixin):
-    """A layer of ours as transformers' attention modules call it."""
-
-    is_compileable = False
-    is_croppable = True
-
-    def __init__(self, cache: RollbackCache, rows: RollbackLayer) -> None:
-        super().__init__()
-        self._cache, self._rows = cache, rows
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to do: the rows make room when they are written."""
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        return self._rows.write(key_states, value_states)
-
-    def get_seq_length(self) -> int:
-        return self._cache.length
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._cache.length + query_length, 0
-
-    def get_max_length(self) -> int:
-        return -1
-
-
-class TransformersCache(RollbackCache):
-    """A rollback cache with the face that transformers knows: `view` is handed to its forward."""
-
-    def __init__(self, num_layers: int, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__(num_layers, device, dtype)
-        self.view = Cache(layers=[_ViewedLayer(self, layer) for layer in self.layers])
-
-    single = True
-
-    def following(self, count: int) -> range:
-        """See `ViewedCache.following`."""
-        return range(self.length, self.length + count)
-
-    def batched(self, rows: Tensor) -> Tensor:
-        """See `ViewedCache.batched`."""
-        return rows.unsqueeze(0)
-
-    def flat(self, batched: Tensor) -> Tensor:
-        """See `ViewedCache.flat`."""
-        rows: Tensor = batched[0]
-        return rows
-
-    def batched_mask(self, mask: Tensor | None) -> Tensor | None:
-        """See `ViewedCache.batched_mask`."""
-        return None if mask is None else mask[None, None]
+CACHES = ("cache_params", "past_key_values", "state")
+"""What forwards call their cache."""
 
 
 class TransformersWeights:
@@ -75,6 +27,8 @@ class TransformersWeights:
 
     num_layers: int
     trees = True
+    layer_types: Sequence[str] = ()
+    states: Sequence[int] = ()
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.hf = model.eval()
@@ -82,7 +36,11 @@ class TransformersWeights:
 
     def new_cache(self) -> TransformersCache:
         """See `CausalModel.new_cache`."""
-        return TransformersCache(self.num_layers, self.device, self.dtype)
+        return TransformersCache(*self._cache_arguments)
+
+    @property
+    def _cache_arguments(self) -> tuple[Any, ...]:
+        return self.num_layers, self.device, self.dtype, self.layer_types, self.states
 
     @property
     def embedding(self) -> Tensor:
@@ -107,21 +65,28 @@ class TransformersModel(TransformersWeights):
 
     keeps_rows: see `LeanModel`. rows_shape: heads and width of the rows that its layers keep, where all keep the same
     and that was looked at. kernel: what computes its products, where there was a choice. batch_invariant: whether its
-    attention is; see `Format`.
+    attention is; see `Format`. layer_types: of each layer, by transformers' names. windows: of the types that have one.
+    mask_by_type: whether its forward takes a mask for each type of layer.
     """
 
     keeps_rows = True
     rows_shape: BlockShape | None = None
     kernel: str | None = None
     batch_invariant = False
+    mask_by_type = False
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(model)
-        config = model.config
+        config = model.config.get_text_config(decoder=True)
         self.num_layers: int = config.num_hidden_layers
-        self.window: int = config.max_position_embeddings
+        self.window: int = context_length(config)
         self.vocab_size: int = config.vocab_size
-        if getattr(model, "_supports_attention_backend", False) and model._supports_sdpa:
+        self.layer_types, settings = get_layer_types_and_kwargs(config)
+        self.states = [setting.get("number_of_states", 1) for setting in settings]
+        self.windows = windows_of(config)
+        self._left_out = _left_out(model)
+        chooses = "indexed_attention" in self.layer_types  # which looks for "sdpa" by name
+        if getattr(model, "_supports_attention_backend", False) and model._supports_sdpa and not chooses:
             attention.register()
             model.set_attn_implementation(attention.FOLDED)
 
@@ -153,23 +118,60 @@ class TransformersModel(TransformersWeights):
         if not self.trees:
             self._refuse_tree(positions, cache.following(len(positions)))
         last = rows if isinstance(rows, int) and (cache.single or not rows) else None
+        arguments = {
+            "input_ids": cache.batched(tokens),
+            "position_ids": cache.batched(positions),
+            "attention_mask": self._masks(cache, mask, positions),
+            **dict.fromkeys(CACHES, cache.view),
+            "use_cache": True,
+            "logits_to_keep": 0 if last is None else max(last, 1),
+            "output_hidden_states": bool(hidden),
+        }
         with attention.batch_invariant(self.batch_invariant):
-            output = self.hf(
-                input_ids=cache.batched(tokens),
-                position_ids=cache.batched(positions),
-                attention_mask=cache.batched_mask(mask),
-                past_key_values=cache.view,
-                use_cache=True,
-                logits_to_keep=0 if last is None else max(last, 1),
-                output_hidden_states=bool(hidden),
-            )
+            output = self._call(cache, {name: arguments[name] for name in arguments if name not in self._left_out})
         states = {layer: cache.flat(output.hidden_states[layer]) for layer in hidden}
         if last == 0:
             return output.logits[0, :0], states
         logits = cache.flat(output.logits)
         return logits[len(logits) - rows :] if isinstance(rows, int) else logits.index_select(0, rows), states
 
+    def _call(self, cache: ViewedCache, arguments: dict[str, Any]) -> Any:
+        """transformers' own forward."""
+        return self.hf(**arguments)
+
+    def _masks(self, cache: ViewedCache, mask: Tensor | None, positions: Tensor) -> Any:
+        """What each type of layer sees, or all layers where they are of one type."""
+        full = cache.batched_mask(mask)
+        if not self.windows:
+            return full
+        queries, keys = cache.batched(positions), cache.column_positions(positions)
+        if all(window.everything(keys.shape[1]) for window in self.windows.values()):
+            return full
+        if full is None:
+            full = torch.zeros(1, 1, len(positions), keys.shape[1], dtype=self.dtype, device=self.device)
+        hidden = torch.finfo(self.dtype).min
+        masks = {
+            name: full.masked_fill(~window.inside(queries, keys).unsqueeze(1), hidden)
+            for name, window in self.windows.items()
+        }
+        if self.mask_by_type:
+            return {**dict.fromkeys({FULL, *self.layer_types}, full), **masks}
+        (only,) = masks.values()
+        return only
+
     def _refuse_tree(self, positions: Tensor, following: range | None) -> None:
         """Raises `UserError` for rows that do not stand one behind the other, each in its own place."""
         if following is not None and positions.tolist() != list(following):
             raise chains_only(self)
+
+
+def takes_cache(model: PreTrainedModel) -> bool:
+    """Whether a forward of it can go on behind an earlier one."""
+    return not signature(model.forward).parameters.keys().isdisjoint(CACHES)
+
+
+def _left_out(model: PreTrainedModel) -> set[str]:
+    """What this model's forward does not take of all that a forward may be given."""
+    taken = signature(model.forward).parameters
+    cache = next((name for name in CACHES if name in taken), None)
+    return {name for name in (*CACHES, "position_ids") if name not in taken or (name in CACHES and name != cache)}

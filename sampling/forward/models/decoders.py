@@ -93,7 +93,7 @@ class T5Decoder(Decoder):
     def cross(self, states: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         for block in self.layers:
             attention = block.layer[1].EncDecAttention
-            yield _heads(attention.k(states), attention.n_heads), _heads(attention.v(states), attention.n_heads)
+            yield heads_of(attention.k(states), attention.n_heads), heads_of(attention.v(states), attention.n_heads)
 
     def step(self, layer: Any, x: Tensor, bias: Tensor | None, encoded: Tensor, cache: EncoderDecoderCache) -> Tensor:
         """The bias goes in as the mask: without one, transformers would take the tokens for the text's first."""
@@ -161,7 +161,7 @@ class BartDecoder(Decoder):
         for layer in self.layers:
             attention = layer.encoder_attn
             count = attention.num_heads
-            yield _heads(attention.k_proj(states), count), _heads(attention.v_proj(states), count)
+            yield heads_of(attention.k_proj(states), count), heads_of(attention.v_proj(states), count)
 
     def step(self, layer: Any, x: Tensor, bias: Tensor | None, encoded: Tensor, cache: EncoderDecoderCache) -> Tensor:
         after = layer(x, attention_mask=bias, encoder_hidden_states=encoded, past_key_values=cache)
@@ -256,27 +256,6 @@ class M2M100Decoder(PegasusDecoder):
         return x
 
 
-def _heads(x: Tensor, count: int) -> Tensor:
+def heads_of(x: Tensor, count: int) -> Tensor:
     """`[1, s, heads * D]` -> `[1, heads, s, D]`."""
     return x.view(1, x.shape[1], count, -1).transpose(1, 2)
-
-
-# By a configuration's `model_type`.
-FAMILIES: dict[str, type[Any]] = {
-    "t5": T5Decoder,
-    "mt5": T5Decoder,
-    "longt5": T5Decoder,
-    "umt5": UMT5Decoder,
-    "bart": BartDecoder,
-    "plbart": BartDecoder,
-    "mvp": BartDecoder,
-    "mbart": MBartDecoder,
-    "led": LedDecoder,
-    "marian": MarianDecoder,
-    "pegasus": PegasusDecoder,
-    "pegasus_x": PegasusXDecoder,
-    "bigbird_pegasus": BigBirdPegasusDecoder,
-    "blenderbot": PegasusDecoder,
-    "blenderbot-small": BlenderbotSmallDecoder,
-    "m2m_100": M2M100Decoder,
-}

@@ -14,7 +14,8 @@ from transformers import PreTrainedModel
 
 from sampling.forward.caches.cache import seen
 from sampling.forward.caches.rows_transformers import TransformersRowsCache
-from sampling.forward.models.adapter import TransformersCache, TransformersModel
+from sampling.forward.caches.transformers_cache import TransformersCache
+from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.runner import PREFILL_CHUNK
 
 

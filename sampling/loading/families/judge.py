@@ -14,8 +14,6 @@ import torch
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-    AutoModelForCausalLM,
-    AutoModelForSeq2SeqLM,
     GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
@@ -27,6 +25,7 @@ from sampling.forward.causal_model import CausalModel
 from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.loading.adapt import adapted
+from sampling.loading.contents import auto_class
 from sampling.loading.families.configs import VOCABULARY, ModelFamily
 from sampling.loading.refusals.checks import has_encoder, refuse_config
 from sampling.loop import decode
@@ -97,7 +96,7 @@ def judge(family: ModelFamily) -> FamilyResult:
     """The row of a family. Raises `AssertionError` where ours and transformers' ids differ."""
     config = family.config()
     try:
-        refuse_config(family.model_type, config, _stateful(config))
+        refuse_config(family.model_type, config)
         assert family.built, f"{family.model_type} as published is not refused: build it"
         model, texts = _varied(config)
         ours, forward = _taken(family.model_type, copy.deepcopy(model))
@@ -114,11 +113,6 @@ def judge(family: ModelFamily) -> FamilyResult:
         assert said == text, f"{family}: other ids behind drafts{' in trees' if tree else ''}"
         assert accepted == drafter.right > LENGTH / 2, f"{family}: {accepted} of {drafter.right} accepted"
     return FamilyResult(family.model_type, family.setting, forward, "equal" if trees else "equal, chains only")
-
-
-def _stateful(config: PretrainedConfig) -> bool:
-    known = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-    return bool(getattr(known, "_is_stateful", False))
 
 
 def _taken(name: str, model: PreTrainedModel) -> tuple[CausalModel, str]:
@@ -142,11 +136,10 @@ def random_model(config: PretrainedConfig, seed: int) -> PreTrainedModel:
     """A float32 model with weights wide enough that no two logits are near each other."""
     torch.manual_seed(seed)
     encodes = has_encoder(config)
-    auto = AutoModelForSeq2SeqLM if encodes else AutoModelForCausalLM
-    model = auto.from_config(copy.deepcopy(config), dtype=torch.float32).eval()
+    model = auto_class(config).from_config(copy.deepcopy(config), dtype=torch.float32).eval()
     if encodes:  # an output that is tied to the embedding says the last token again
         head = model.get_output_embeddings()
-        model.lm_head = torch.nn.Linear(head.in_features, head.out_features, bias=False)
+        model.set_output_embeddings(torch.nn.Linear(head.in_features, head.out_features, bias=False))
     spread = _SPREAD if encodes else {"embed": 0.2, "wte": 0.2}
     with torch.no_grad():
         for name, weight in model.named_parameters():

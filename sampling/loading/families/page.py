@@ -3,28 +3,35 @@
 import re
 from collections.abc import Sequence
 
+from transformers import CONFIG_MAPPING
+
 from sampling.loading.families.configs import DECODERS, ENCODER_DECODERS, ModelFamily
 from sampling.loading.families.judge import FamilyResult, known_to_transformers
 
 _HEAD = """\
 # Model families
 
-Which models run here, as targets and as drafters, and whether their output is that of transformers. Every row is a test
-(`tests/families`): the family is built tiny with random weights, taken as loading takes it, and its greedy ids are
-compared with those of transformers' own `generate`, under plain autoregression, behind chains of drafts and behind
-trees, with drafts that are accepted and drafts that are rolled back in every round. A family without a row has not been
-tried; loading tries it, and refuses what does not take tokens back.
+Which models run here, as targets and as drafters, and whether their output is that of transformers. Every row is a
+test (`tests/families`). The family is built tiny, with random weights and its published pattern of layers, and loaded
+as any checkpoint is. Its greedy ids are compared with those of transformers' own `generate`: under plain
+autoregression, behind chains of drafts and behind trees. Every round accepts drafts, rejects drafts and rolls back.
+Windows and chunks hold 8 tokens here, and the texts are three times as long. A family without a row has not been tried.
+Loading tries it, and refuses what does not take tokens back.
 
 - **equal**: the same ids under all three.
-- **equal, chains only**: its attention counts rows of the cache and not positions; methods with trees are refused.
+- **equal, chains only**: methods with trees are refused. The model sums up earlier tokens in a state, or counts rows of
+  the cache and not positions.
 - **refused**: with the reason, before weights are read where the configuration tells.
+
+How tokens are taken back from windows, convolutions, states and indices:
+[the book](book/03-implementation.md#taking-tokens-back).
 
 *Forward*: `lean` is our own ([how](book/03-implementation.md)), the others run transformers' modules on our cache.
 *Batch-invariant*: whether a row has the same bits fed alone and among 2 to 17, on a CPU, on packed products:
 **both**, float32 and bfloat16, or the first operation that differs. It was tried on the machine that wrote this page.
 A tiny model may hide what a large one shows: loading tries each model ([how](parity.md)).
-*Setting*: what differs from the configuration that the family is published with; where a family has a row without
-one, that is as published.
+*Setting*: what differs from the configuration that the family is published with. Checkpoints that see are asked with
+text.
 
 Target and drafter may be of two families: a drafter of another tokenizer drafts shared tokens or text
 ([vocabularies.md](algorithms/vocabularies.md)).
@@ -32,6 +39,8 @@ Target and drafter may be of two families: a drafter of another tokenizer drafts
 Written by `uv run scripts/generate_models.py`, in a minute or two. More on encoder-decoder models:
 [encoder-decoder.md](encoder-decoder.md).
 """
+_MORE = ("git", "phi4_multimodal", "seamless_m4t", "seamless_m4t_v2")
+"""Families that read images or sound, whose configurations have no part that says so."""
 _COLUMNS = "| family | setting | forward | greedy output | batch-invariant |\n|---|---|---|---|---|\n"
 _ROW = re.compile(r"^\| `([^`|]+)` \| ([^|]*)\| ([^|]*)\| ([^|]+) \| ([^|]*)\|$", flags=re.MULTILINE)
 
@@ -66,8 +75,23 @@ def _counted(rows: Sequence[FamilyResult]) -> str:
 
 
 def _untried() -> str:
+    """Families without a row: of text alone, and those that read images or sound as well."""
     names = sorted(known_to_transformers() - {family.model_type for family in (*DECODERS, *ENCODER_DECODERS)})
-    return "\n## Not tried\n\n" + ", ".join(f"`{name}`" for name in names) + ".\n"
+    text = [name for name in names if not reads_more(name)]
+    more = [name for name in names if reads_more(name)]
+    return (
+        f"\n## Not tried\n\nFamilies of text alone: {_listed(text)}.\n\nFamilies that read images or sound as well. "
+        f"Loading takes their text model and tries it: {_listed(more)}.\n"
+    )
+
+
+def reads_more(name: str) -> bool:
+    """Whether a family reads images or sound."""
+    return name in _MORE or any("text" in part or "audio" in part for part in CONFIG_MAPPING[name].sub_configs or ())
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"
 
 
 def families_without_row(rows: Sequence[FamilyResult]) -> list[ModelFamily]:

@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sampling.forward.models.decoders import FAMILIES
+from sampling.forward.models.decoder_families import FAMILIES
 from sampling.loading.refusals.reasons import known_reason
 from utils.errors import UserError
 
-ROLLS_BACK = (
-    "expected a decoder-only model whose layers all use full attention, or an encoder-decoder model of docs/models.md"
-)
-_NEEDED = ("num_hidden_layers", "max_position_embeddings", "vocab_size")
+ROLLS_BACK = "expected a model of docs/models.md"
+_NEEDED = ("num_hidden_layers", "vocab_size")
 
 
 def has_encoder(config: Any) -> bool:
@@ -26,43 +24,29 @@ def refuse_two_kinds(names: Sequence[str], encoders: Sequence[bool]) -> None:
         raise UserError(f"{kinds_text}; expected target and drafter of one kind")
 
 
-def refuse_config(name: str, config: Any, stateful: bool) -> None:
-    """Raise `UserError` for a model whose cache cannot be rolled back by length; the message says why.
-
-    stateful: whether transformers marks the model's class as one that carries a recurrent state.
-    """
-    reason = _reason(config, stateful)
+def refuse_config(name: str, config: Any) -> None:
+    """Raise `UserError` for a model whose tokens cannot be taken back; the message says why."""
+    reason = _reason(config)
     if reason:
         raise UserError(f"{name} ({config.model_type}): {reason}; {ROLLS_BACK}")
 
 
-def _reason(config: Any, stateful: bool) -> str | None:
+def _reason(config: Any) -> str | None:
     known = known_reason(config)
     if known:
         return known
     if has_encoder(config):
         return None if config.model_type in FAMILIES else "an encoder-decoder model whose decoder is not known here"
-    layers = set(getattr(config, "layer_types", None) or ())
-    if stateful and layers != {"full_attention"}:
-        return "its recurrent state sums up all earlier tokens, so rejected drafts cannot be taken back"
-    window = getattr(config, "max_position_embeddings", None)
-    kinds = layers - {"full_attention"}
-    sliding = _sliding_window(config)
-    if kinds == {"sliding_attention"} or (not layers and sliding is not None):
-        if sliding is not None and window is not None and sliding >= window:
-            return None
-        return f"its sliding-window attention ({sliding} tokens) drops old cache rows, which a rollback would need"
-    if kinds:
-        return f"a hybrid of layer types ({', '.join(sorted(kinds))}), whose cache cannot be rolled back by length"
-    missing = [key for key in _NEEDED if getattr(config, key, None) is None]
-    return f"its configuration names no {missing[0]}" if missing else None
+    text = config.get_text_config(decoder=True)
+    missing = [key for key in _NEEDED if getattr(text, key, None) is None]
+    if missing:
+        return f"its configuration names no {missing[0]}"
+    from transformers.cache_utils import get_layer_types_and_kwargs
 
+    from sampling.forward.caches.transformers_cache import KNOWN
 
-def _sliding_window(config: Any) -> int | None:
-    """The window, where one is in use: Qwen2 names one that `use_sliding_window` switches off."""
-    if not getattr(config, "use_sliding_window", True):
-        return None
-    return getattr(config, "sliding_window", None)
+    unknown = sorted({*get_layer_types_and_kwargs(text)[0]} - KNOWN)
+    return f"layers of a type that is not known here ({', '.join(unknown)})" if unknown else None
 
 
 def common_vocabulary(names: Sequence[str], rows: Sequence[int], tokens: int) -> tuple[int, str | None]:

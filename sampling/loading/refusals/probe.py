@@ -19,12 +19,45 @@ from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.numerics_check import FORWARD_ERRORS, LENGTH, all_close
 from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.models.steps import BlockShape
+from sampling.forward.models.windows import context_length, windows_of
 from sampling.forward.runner import ModelRunner
 from sampling.loading.refusals.checks import ROLLS_BACK
 from utils.errors import UserError
 from utils.text import first_line
 
+_SIZES = ("sliding_window", "attention_chunk_size")
+NARROW = 3
+"""Tokens of a window or of a chunk while a model is tried."""
 _WINDOWS = ("window_size", "attention_window", "local_attention")
+
+
+@contextmanager
+def narrow_windows(model: TransformersModel) -> Iterator[None]:
+    """Around a trial: windows and chunks of a few tokens, in the model's own forward and in ours."""
+    config = model.hf.config.get_text_config(decoder=True)
+    before = {name: value for name in _SIZES if isinstance(value := getattr(config, name, None), int)}
+    windows = model.windows
+    for name in before if windows else ():
+        setattr(config, name, NARROW)
+    model.windows = windows_of(config) if windows else windows
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(config, name, value)
+        model.windows = windows
+
+
+@torch.inference_mode()
+def takes_mask_by_type(model: TransformersModel, tokens: Sequence[int], logits: Tensor) -> bool:
+    """Whether its forward takes a mask for each type of layer; logits: `own_logits`, with which they must agree."""
+    model.mask_by_type = True
+    try:
+        return all_close(ModelRunner(model).forward(tokens).logits, logits)
+    except FORWARD_ERRORS:
+        return False
+    finally:
+        model.mask_by_type = False
 
 
 @torch.inference_mode()
@@ -129,7 +162,7 @@ def why_not_fixed(model: TransformersModel, tokens: Sequence[int]) -> str | None
 
 def rows_aside(config: Any) -> int:
     """How many drafts to lay beside the branch of `runs_trees`: a window that the configuration names, or a few."""
-    room: int = config.max_position_embeddings - LENGTH
+    room = context_length(config.get_text_config(decoder=True)) - LENGTH
     named = (getattr(config, name, None) for name in _WINDOWS)
     windows = [window for window in named if isinstance(window, int) and window < room]
     return max(1, min(max([4, *windows]), room))

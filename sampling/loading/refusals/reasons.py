@@ -2,25 +2,18 @@
 
 from typing import Any
 
-_ALIBI = "its distances are added to scores by row of the cache (ALiBi), where a draft's row is not its place"
-_NO_CACHE = "its forward keeps no keys and values, so every token would be computed from the first one on"
 _CAPACITY = "its experts take only so many tokens of a forward, so that what a token gets depends on drafts beside it"
 _SOUND = "its encoder reads sound, not text"
 
 _FAMILIES = {
-    "bloom": _ALIBI,
-    "mpt": _ALIBI,
-    "openai-gpt": _NO_CACHE,
-    "xlm": _NO_CACHE,
     "xlnet": "it writes text in permuted orders and keeps states of its own instead of keys and values",
+    "recurrent_gemma": "it keeps its states in its layers, where one text fits and a draft cannot be taken back",
+    "xlm": "it fills in a mask that it puts behind the text, and does not go on behind it",
     "reformer": "its attention sorts the whole text into chunks, so that a token's scores depend on later ones",
-    "cpmant": "its positions are relative to a prompt that it adds itself, so a draft cannot be given one",
-    "doge": "it chooses what each token sees from keys and values (dynamic mask), which overrules a tree's mask",
     "switch_transformers": _CAPACITY,
     "nllb-moe": _CAPACITY,
     "fsmt": "its decoder takes neither positions nor a mask, which drafts need",
     "prophetnet": "its decoder runs streams that look several tokens ahead, beside the one that writes",
-    "t5gemma": "layers of its decoder use sliding-window attention and rotary positions, which are not known here",
     "t5gemma2": "layers of its decoder attend to source and text at once, which is not known here",
     "encoder-decoder": "its encoder and its decoder are models of two families",
     "whisper": _SOUND,
@@ -30,8 +23,6 @@ _FAMILIES = {
 
 def known_reason(config: Any) -> str | None:
     """Why a model of this configuration is known not to run; None where nothing is known against it."""
-    if getattr(config, "alibi", False) is True:
-        return _ALIBI
     if config.model_type == "mvp" and config.use_prompt:
         return "it puts prompts of its own before each layer's keys (use_prompt)"
     return _FAMILIES.get(config.model_type)

@@ -106,12 +106,11 @@ def test_tokens_without_logits_are_not_compared() -> None:
         compare_tokenizers("ab", plain, more, rows=tiny.TOKENS + 1)
 
 
-@pytest.mark.parametrize(("name", "reason"), [("mistral", ("sliding-window", 16)), ("mamba", ("recurrent",))])
-def test_unfit_models_are_refused_by_name(hub: Path, name: str, reason: tuple[object, ...]) -> None:
-    with refused(name, *reason, ROLLS_BACK):
-        pair(hub / name)
-    with refused(name, *reason, ROLLS_BACK):
-        pair(hub / "llama", hub / name)
+@pytest.mark.parametrize(("name", "trees"), [("mistral", True), ("mamba", False)])
+def test_windows_and_states_run_as_targets_and_as_drafters(hub: Path, name: str, trees: bool) -> None:
+    loaded = pair(hub / name, hub / name)
+    assert loaded.target.model.trees is trees
+    assert pair(hub / "llama", hub / name).drafter is not None
 
 
 @pytest.mark.parametrize(
@@ -119,11 +118,8 @@ def test_unfit_models_are_refused_by_name(hub: Path, name: str, reason: tuple[ob
     [
         (WhisperConfig(), known_reason(WhisperConfig())),
         (transformers.SeamlessM4TConfig(), "encoder-decoder"),
-        (transformers.Qwen3NextConfig(), "linear_attention"),
-        (transformers.Lfm2Config(full_attn_idxs=[2, 5]), "conv"),
-        (transformers.Gemma2Config(), "sliding-window"),
-        (transformers.BloomConfig(), known_reason(transformers.BloomConfig())),
-        (transformers.FalconConfig(alibi=True), known_reason(transformers.BloomConfig())),
+        (transformers.DeepseekV4Config(), "compressed_sparse_attention"),
+        (transformers.RecurrentGemmaConfig(), known_reason(transformers.RecurrentGemmaConfig())),
         (transformers.SwitchTransformersConfig(), known_reason(transformers.SwitchTransformersConfig())),
         (transformers.MvpConfig(use_prompt=True), "use_prompt"),
         (transformers.PretrainedConfig(), "num_hidden_layers"),
@@ -132,16 +128,7 @@ def test_unfit_models_are_refused_by_name(hub: Path, name: str, reason: tuple[ob
 )
 def test_unfit_configurations_are_refused(config: Any, reason: str) -> None:
     with refused(f"it ({config.model_type})", reason, ROLLS_BACK):
-        refuse_config("it", config, stateful=False)
-
-
-def test_a_window_that_never_slides_is_no_reason() -> None:
-    refuse_config("it", transformers.Gemma2Config(layer_types=["full_attention"] * 26), stateful=False)
-    refuse_config("it", tiny.mistral(sliding_window=128), stateful=False)
-    refuse_config("it", tiny.mistral(sliding_window=None), stateful=False)
-    refuse_config("it", tiny.qwen2(sliding_window=16, use_sliding_window=False), stateful=False)
-    with refused("it (qwen2)", "sliding-window", 16):
-        refuse_config("it", tiny.qwen2(sliding_window=16, use_sliding_window=True, max_window_layers=0), stateful=False)
+        refuse_config("it", config)
 
 
 class Forgetful(ToyModel):

@@ -1,0 +1,87 @@
+"""Models with recurrent states or short convolutions, alone or beside attention: Mamba, Gated DeltaNet, LFM2.
+
+They read chains of drafts. What a round takes back is read again: see `RecurrentCache`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from sampling.forward.caches.recurrent import OwnStateCache, RecurrentCache
+from sampling.forward.causal_model import chains_only
+from sampling.forward.models import mamba_scan
+from sampling.forward.models.adapter import CACHES
+from sampling.forward.models.chains import ChainModel
+from sampling.forward.runner import PREFILL_CHUNK
+
+MOST_UNREAD = 16
+"""Tokens that go in front of the next forward at most; more are read by a forward of their own."""
+
+
+class RecurrentModel(ChainModel):
+    """Feeds its own forward what the states lack in front of the tokens that are asked for."""
+
+    keeps_rows = False  # a text is more than keys and values
+    chains_because = "its states sum up all tokens before"
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__(model)
+        mamba_scan.begin_from_state(model)
+
+    def new_cache(self) -> RecurrentCache:
+        """See `CausalModel.new_cache`."""
+        return RecurrentCache(chains_only(self), *self._cache_arguments)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: Any,
+        hidden: Sequence[int],
+        rows: int | Tensor,
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """See `CausalModel.forward`."""
+        states: RecurrentCache = cache
+        states.mend()
+        taken_back = states.may_take_back(len(tokens))
+        self._read_again(states)
+        if taken_back:
+            states.save()
+        unread = states.unread
+        fed = torch.cat([torch.tensor(unread, device=self.device, dtype=tokens.dtype), tokens]) if unread else tokens
+        places = torch.arange(states.read, states.read + len(fed), device=self.device)
+        with states.reading(fed, len(unread)):
+            logits, found = super().forward(fed, places, None, states, hidden, rows)
+        return logits, {layer: state[len(unread) :] for layer, state in found.items()}
+
+    def _call(self, cache: Any, arguments: dict[str, Any]) -> Any:
+        with mamba_scan.states_of(cache.view):
+            return super()._call(cache, arguments)
+
+    def _read_again(self, cache: RecurrentCache) -> None:
+        """Feed what the states lack where that is too much to go in front of the next forward."""
+        if cache.read and len(cache.unread) <= MOST_UNREAD:
+            return
+        with cache.timed():
+            while unread := cache.unread:
+                fed = torch.tensor(unread[:PREFILL_CHUNK], device=self.device)
+                places = torch.arange(cache.read, cache.read + len(fed), device=self.device)
+                with cache.reading(fed, len(fed)):
+                    super().forward(fed, places, None, cache, (), 0)
+
+
+class OwnStateModel(RecurrentModel):
+    """A recurrent model that keeps its states in an object of its own, which its forward returns."""
+
+    def new_cache(self) -> OwnStateCache:
+        """See `CausalModel.new_cache`."""
+        return OwnStateCache(chains_only(self), *self._cache_arguments)
+
+    def _call(self, cache: Any, arguments: dict[str, Any]) -> Any:
+        output = self.hf(**arguments)
+        cache.view = next(held for name in CACHES if (held := getattr(output, name, None)) is not None)
+        return output

@@ -1,0 +1,222 @@
+"""Windows, chunks, convolutions, states and indices: behind rounds that take tokens back, the logits of a fresh text."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sampling.forward.caches.recurrent import RecurrentCache
+from sampling.forward.caches.transformers_cache import IndexedLayer
+from sampling.forward.models.recurrent import MOST_UNREAD, RecurrentModel
+from sampling.forward.models.windows import Window
+from sampling.forward.recomputing import RecomputingRunner
+from sampling.forward.runner import ModelRunner
+from sampling.forward.sharing import SharedRunner
+from sampling.loading.adapt import adapted
+from sampling.loading.families.configs import FAMILIES, VOCABULARY
+from sampling.loading.families.judge import random_model
+from sampling.pair.share import why_not_shared
+from tests.refusals import refused
+from utils.errors import UserError
+
+STATES = ["lfm2", "qwen3_next", "mamba", "mamba2", "falcon_h1", "jamba", "minimax", "rwkv"]
+ROWS = ["mistral", "gemma2", "gpt_oss", "llama4_text", "deepseek_v32"]
+
+
+def model_of(name: str, dtype: torch.dtype = torch.float32) -> Any:
+    family = next(one for one in FAMILIES if one.model_type == name and not one.setting)
+    return adapted(name, random_model(family.config(), 0).to(dtype))
+
+
+@torch.inference_mode()
+def far(model: Any, seed: int = 0, rounds: int = 14) -> float:
+    """The largest difference to what transformers' own forward says of the whole text, without a cache.
+
+    Rounds feed 1 to 6 tokens, some of which are taken back.
+    """
+    random = torch.Generator().manual_seed(seed)
+    runner = ModelRunner(model)
+    runner.read([])
+    text: list[int] = []
+    worst = 0.0
+    for _ in range(rounds):
+        count = int(torch.randint(1, 7, (1,), generator=random))
+        fed = torch.randint(VOCABULARY, (count,), generator=random).tolist()
+        own = model.hf(torch.tensor([text + fed]), use_cache=False).logits[0, len(text) :]
+        worst = max(worst, float((runner.forward(fed).logits - own).abs().max()))
+        accepted = int(torch.randint(count, (1,), generator=random))
+        runner.keep(len(text), range(accepted))
+        text += fed[: accepted + 1]
+    return worst
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*STATES, *ROWS])
+def test_logits_are_those_of_a_text_computed_anew(name: str) -> None:
+    assert far(model_of(name)) < 1e-2
+
+
+def test_a_window_is_counted_by_position_and_a_chunk_by_its_border() -> None:
+    queries, keys = torch.tensor([3, 4]), torch.arange(6)
+    assert Window(2).inside(queries, keys)[:, :5].int().tolist() == [[0, 0, 1, 1, 1], [0, 0, 0, 1, 1]]
+    assert Window(4, chunked=True).inside(queries, keys).int().tolist() == [[1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1]]
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma2", "llama4_text"])
+def test_texts_of_a_batch_see_their_own_windows(name: str) -> None:
+    model = model_of(name)
+    assert why_not_shared(model) is None
+    texts = [[(7 * place + start) % VOCABULARY for place in range(26)] for start in (3, 50)]
+    alone = [RecomputingRunner(model).forward(text).logits for text in texts]
+    many = SharedRunner(model)
+    slots = [many.another() for _ in texts]
+    slots[0].forward(texts[0][:21])
+    slots[1].forward(texts[1][:9])
+    feeds = [slots[0].feed(texts[0][21:]), slots[1].feed(texts[1][9:11])]
+    long, short = (output.logits for output in many.run(feeds))
+    assert torch.allclose(long, alone[0][21:], atol=1e-3) and torch.allclose(short, alone[1][9:11], atol=1e-3)
+
+
+def test_a_tree_of_a_batch_sees_the_windows_of_its_branches() -> None:
+    model = model_of("gemma2")
+    assert why_not_shared(model) is None
+    text = [(7 * place + 3) % VOCABULARY for place in range(20)]
+    chain = ModelRunner(model)
+    chain.forward(text)
+    expected = chain.forward([5, 6, 7, 8]).logits
+    slot = SharedRunner(model).another()
+    slot.forward(text)
+    got = slot.forward([5, 90, 6, 91, 7, 8], (-1, -1, 1, 1, 3)).logits
+    assert torch.allclose(got[[0, 2, 4, 5]], expected, atol=1e-3)
+
+
+def test_fixed_shapes_hold_windows() -> None:
+    model = model_of("gemma2")
+    assert why_not_shared(model) is None
+    fixed, anew = ModelRunner.with_graphs(model), RecomputingRunner(model)
+    for fed in ([4] * 13, [5, 6, 7], [9]):
+        assert torch.allclose(fixed.forward(fed).logits, anew.forward(fed).logits, atol=1e-3)
+
+
+def test_plain_decoding_saves_a_state_once_and_chains_save_one_a_round() -> None:
+    runner = ModelRunner(model_of("qwen3_next"))
+    runner.read([])
+    runner.forward([1, 2, 3])
+    for token in range(5):
+        runner.keep(runner.length - 1, ())
+        runner.forward([token])
+    cache = runner.cache
+    assert isinstance(cache, RecurrentCache) and cache._saved is not None and cache._saved[0] == 3
+    spent = cache.seconds
+    runner.forward([4, 5, 6])
+    runner.keep(8, (0,))
+    assert cache.seconds > spent and cache.unread == [4, 5]
+    runner.forward([7])
+    assert cache.reread == 2 and cache.unread == []
+
+
+def test_a_drafter_that_feeds_single_tokens_goes_back_to_the_round_before() -> None:
+    model = model_of("mamba2")
+    runner, anew = ModelRunner(model), RecomputingRunner(model)
+    runner.read([])
+    runner.forward([1, 2, 3])
+    for start in (3, 4, 5):
+        for token in (9, 8, 7):
+            runner.forward([token])
+        runner.crop(start)
+        runner.forward([start])
+    cache = runner.cache
+    assert isinstance(cache, RecurrentCache) and cache.reread <= 6
+    anew.forward([1, 2, 3, 3, 4])
+    assert torch.allclose(runner.forward([6]).logits, anew.forward([5, 6]).logits[1:], atol=1e-3)
+
+
+def test_tokens_that_were_taken_back_again_and_again_are_read_by_a_forward_of_their_own() -> None:
+    runner = ModelRunner(model_of("lfm2"))
+    runner.read([])
+    runner.forward([1, 2, 3, 4])
+    for _ in range(MOST_UNREAD):
+        start = runner.length
+        runner.forward([5, 6, 7])
+        runner.keep(start, (0,))
+        assert len(runner.cache.unread) <= MOST_UNREAD + 2  # type: ignore[attr-defined]
+
+
+def test_an_interrupted_forward_leaves_the_text_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of("qwen3_next")
+    runner, anew = ModelRunner(model), RecomputingRunner(model)
+    runner.read([])
+    runner.forward([1, 2, 3, 4])
+    with monkeypatch.context() as patch:
+        layer = model.hf.model.layers[-1]
+        patch.setattr(layer, "forward", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            runner.forward([9, 9])
+    anew.forward([1, 2, 3, 4])
+    assert torch.allclose(runner.forward([5, 6]).logits, anew.forward([5, 6]).logits, atol=1e-3)
+
+
+def test_trees_and_beams_are_refused_on_states() -> None:
+    runner = ModelRunner(model_of("mamba2"))
+    runner.forward([1, 2])
+    with refused("its states sum up all tokens before"):
+        runner.forward([1, 2, 3], (-1, -1))
+    with pytest.raises(UserError):
+        runner.fork([1], 1, torch.zeros(1, 0, dtype=torch.long))
+
+
+@contextmanager
+def planted(where: type, name: str, fault: Callable[..., Any]) -> Iterator[None]:
+    kept = where.__dict__[name]
+    setattr(where, name, fault)
+    try:
+        yield
+    finally:
+        setattr(where, name, kept)
+
+
+def _wide(window: Window, queries: Tensor, keys: Tensor) -> Tensor:
+    return queries.unsqueeze(-1) - keys.unsqueeze(-2) < window.size + 1
+
+
+def _dropped(cache: RecurrentCache, states: Any) -> None:
+    put(cache, [[None if part is not None and part.dim() == 3 else part for part in layer] for layer in states])
+
+
+def _twice(model: Any, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, hidden: Any, rows: Any) -> Any:
+    if cache.unread and len(cache.unread) <= MOST_UNREAD:
+        with cache.reading(torch.tensor(cache.unread), 0):
+            pass  # counted as read, while the states have not read them
+    return read(model, tokens, positions, mask, cache, hidden, rows)
+
+
+def _left_behind(layer: IndexedLayer, indexer_key_states: Tensor) -> Tensor:
+    before = layer.keys_there
+    count = layer._cache.length
+    if before is not None and count:
+        first = before[:, -count:] if before.shape[1] >= count else before
+        indexer_key_states = torch.cat([first, indexer_key_states], dim=1)
+    layer.keys_there = indexer_key_states
+    return indexer_key_states
+
+
+put, read = RecurrentCache._put, RecurrentModel.forward
+FAULTS = {
+    "a window off by one": ("gemma2", Window, "inside", _wide),
+    "a state not restored": ("qwen3_next", RecurrentCache, "_put", lambda *_: None),
+    "accepted tokens not read again": ("qwen3_next", RecurrentModel, "forward", _twice),
+    "a convolution input dropped": ("lfm2", RecurrentCache, "_put", _dropped),
+    "an index key left behind": ("deepseek_v32", IndexedLayer, "update_indexer", _left_behind),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_seen(fault: str) -> None:
+    name, where, attribute, wrong = FAULTS[fault]
+    model = model_of(name)
+    assert far(model) < 1e-2
+    with planted(where, attribute, wrong):
+        assert far(model) > 0.1
