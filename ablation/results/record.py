@@ -153,8 +153,8 @@ class Record:
     )
     target_weights: str | None = column(
         "",
-        "the format of the target's weights, plain decoding's too: `full`, `int8`, `int4`, `fp8`, or the method of a "
-        "checkpoint that was quantised before (`gptq`)",
+        "the format of the target's weights, also for plain decoding: `full`, `int8`, `int4`, `fp8`, or the method of "
+        "a checkpoint that was quantised before (`gptq`)",
     )
     compiled: bool | None = column("", "whether what lies between the target's products was compiled")
     batch_invariant: bool | None = column(
