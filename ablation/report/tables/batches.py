@@ -29,8 +29,8 @@ _MEANING = (
     "tok/s in all: tokens of all texts over the seconds of all rounds, the median over passes; against AR: divided "
     "by that of plain decoding at the same batch size. A text's speedup is against plain decoding of the same prompt "
     "at the same batch size. Rows a forward: rows that the target reads at once, one for each live text and its "
-    "drafts. Predicted: S = E (n0 + B) / (n0 + B (k + 1)) for B live texts, k drafts and E tokens a round, drafting left out. "
-    "Live: texts in a round; the last ones of a file are fewer."
+    "drafts. Predicted: S = E (n0 + B) / (n0 + B (k + 1)) for B live texts, k drafts and E tokens a round, drafting "
+    "left out. Live: texts in a round; the last ones of a file are fewer."
 )
 _LOAD_MEANING = (
     "Prompts arrive at random (Poisson), by a clock of rounds and prefills. ttft is from arrival, waiting for a place "
