@@ -127,7 +127,7 @@ that drafted
   2247](https://github.com/NVIDIA/Model-Optimizer/pull/2247), open). K is the longest draft, on a tree the deepest
   position judged. `chain_analytic` is said of a model or head that drafted chains of one length, else
   `measured_per_k`. A round without drafts counts as one that accepted none. Null, because their form could not be
-  verified: `draft_checkpoint`, `target_model`, `block_size` and `per_category`. `lossless` stands in
+  verified: `draft_checkpoint`, `target_model`, `block_size` and `per_category`. `lossless` is in
   `measurement_conditions`.
 
 | column of `acceptance.csv` | meaning |
