@@ -28,7 +28,7 @@ ACTS = (
         "What is the capital of France, and what is it known for?",
     ),
     Act(
-        "3 of 3. auto takes in each round the drafter that promises the most tokens a second; that may be none.",
+        "3 of 3. auto takes in each round the drafter with the most expected tokens a second; that may be none.",
         "target,auto",
         "Write a Python function that adds two numbers, then explain each line.",
     ),

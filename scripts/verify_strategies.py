@@ -2,10 +2,10 @@
 
     uv run scripts/verify_strategies.py --temperature 0.5,0.8,1.0 --limit 4 --length 96
 
-Each method decodes the prompts under `rejection`; in every round each strategy is asked how many of the drafts it
-would accept on average over its coins, which p and q tell exactly. What differs is the strategy alone. On average over
-drafts `block` and `traversal` are never behind; for given ones they may be, and so over few rounds. Intervals: 95 %,
-bootstrap over prompts. Nothing is timed.
+Each method decodes the prompts under `rejection`. In every round each strategy computes how many of the drafts it would
+accept on average over its coins. p and q give this number exactly. Only the strategy differs. On average over drafts
+`block` and `traversal` never accept fewer drafts than `rejection`. On given drafts, and so over few rounds, they may
+accept fewer. Intervals: 95 %, bootstrap over prompts. Nothing is timed.
 """
 
 import utils.device.threads  # noqa: F401

@@ -178,7 +178,7 @@ class Plan:
     share_prefill: bool = False
 
     def of(self, side: EngineSide) -> "Plan":
-        """What another engine plays: a server as many at a time, transformers' `generate` one after the other."""
+        """What another engine plays: a server the same batch, transformers' `generate` one prompt after the other."""
         alone = side.spec.kind == TRANSFORMERS
         return replace(
             self,

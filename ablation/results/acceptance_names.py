@@ -95,20 +95,24 @@ NAMES = (
 
 _SECTION = """## Which acceptance is this?
 
-One run has many. Here a is accepted and d drafted tokens, t judged positions, n rounds, n_d those of them that
-drafted, T emitted tokens; a_i and t_i count rounds that accepted and that judged a draft at position i, from 1. T =
-a + n, less one for an answer that ends with an accepted stop token. The *bonus token* is the one that the target
-adds to every round: a length with it is never below 1.
+One run has many acceptance figures. The table uses these symbols:
+
+- a: accepted tokens; d: drafted tokens; T: emitted tokens
+- t: judged positions; n: rounds; n_d: rounds that drafted
+- a_i: rounds that accepted a draft at position i, from 1; t_i: rounds that judged a draft at position i
+
+T = a + n, minus one for an answer that ends with an accepted stop token. The *bonus token* is the token that the target
+adds to every round. A length that includes it is never below 1.
 
 {names}
 
-Three of them are often taken for each other. A rate over *drafts* falls when more is drafted, for drafts behind a
-rejection are never judged; alpha does not. A *conditional* rate asks about drafts whose predecessors passed, a
-*joint* one (marginal, unconditional) about all rounds: 0.8, 0.6, 0.4 and 0.8, 0.48, 0.192 are the same drafter. A
-mean *by request* weighs a short answer like a long one.
+Three of them are often confused. A rate over *drafts* falls with longer drafts, because drafts after a rejection are
+never judged. Alpha does not fall. A *conditional* rate counts only drafts whose predecessors were accepted. A *joint*
+rate (marginal, unconditional) counts all rounds. 0.8, 0.6, 0.4 and 0.8, 0.48, 0.192 are the same drafter. A mean *by
+request* gives a short answer the same weight as a long one.
 
-On trees d counts all nodes and a position once, however many stand there: rates over drafts are small, and alpha,
-lengths and everything by position keep their meaning.
+On trees d counts all nodes. A position counts once, whatever number of nodes it has. So rates over drafts are small.
+Alpha, lengths and all figures by position keep their meaning.
 
 `scripts/report_ablation.py` with `--export FOLDER` writes `acceptance.csv` and for each configuration
 that drafted
@@ -123,7 +127,7 @@ that drafted
   2247](https://github.com/NVIDIA/Model-Optimizer/pull/2247), open). K is the longest draft, on a tree the deepest
   position judged. `chain_analytic` is said of a model or head that drafted chains of one length, else
   `measured_per_k`. A round without drafts counts as one that accepted none. Null, because their form could not be
-  verified: `draft_checkpoint`, `target_model`, `block_size` and `per_category`. `lossless` stands in
+  verified: `draft_checkpoint`, `target_model`, `block_size` and `per_category`. `lossless` is in
   `measurement_conditions`.
 
 | column of `acceptance.csv` | meaning |

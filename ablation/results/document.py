@@ -81,12 +81,12 @@ _PAGE = """# What is measured
 
 Generated from the dataclasses that write these keys; do not edit (`uv run scripts/generate_docs.py`).
 
-p is the target's distribution, q the drafter's, both after the processor. A round is one target forward: it
-judges the drafts before it position by position, up to and including the first at which none is accepted, and emits the
-accepted ones and one token of the target's own. A position is judged once and accepted at most once, on a chain as on a
-tree, so that alpha compares them; `drafted` counts every draft, and a tree has several at a position. Unknown is null:
-with nothing drafted, a rate is null, not 0. Times are taken
-inside the decode loop; what shows or records the output is never in them.
+p is the target's distribution, q the drafter's, both after the processor. A round is one target forward. It judges the
+drafts position by position, up to and including the first position without an accepted draft. It emits the accepted
+drafts and one token of the target's own. A position is judged once and accepted at most once, on a chain and on a tree.
+So alpha of a chain and alpha of a tree can be compared. `drafted` counts every draft, and a tree has several drafts at
+a position. Unknown is null: with nothing drafted, a rate is null, not 0. Times are measured inside the decode loop.
+They never include the display or the recording of the output.
 
 ## A record
 
@@ -95,10 +95,10 @@ One object a line for each prompt, turn, method and repeat (`infer.py run --json
 {record}
 ## A row of a results file
 
-`scripts/run_ablation.py` writes the same keys as the columns of a CSV file, except `output_ids`; `settings` is one
-column a setting, empty where it does not matter to the method. Unknown is an empty cell, a list is numbers between
-spaces. A row is known by `id`, `turn`, `configuration`, `processor`, `seed` and `repeat`: no two rows share them all.
-The columns, in order:
+`scripts/run_ablation.py` writes the same keys as the columns of a CSV file, except `output_ids`. `settings` becomes one
+column a setting. Its cell is empty where the method does not use the setting. Unknown is an empty cell. A list is
+numbers between spaces. `id`, `turn`, `configuration`, `processor`, `seed` and `repeat` identify a row: no two rows
+share them all. The columns, in order:
 
 {columns}
 
@@ -107,9 +107,8 @@ The settings:
 {settings}
 ## The comparison table
 
-The session, `infer.py run` and the summary that ends an ablation show one table. One run has `tokens`; the summary of
-many has the interval and `sums` in their place. Where a terminal is too narrow, each line is stacked in two.
-Unknown is -.
+The session, `infer.py run` and the summary at the end of an ablation show the same table. One run has `tokens`. The
+summary of many runs has the interval and `sums` instead. On a narrow terminal each row takes two lines. Unknown is -.
 
 {headings}
 ## The ledger: where the time went
@@ -117,8 +116,8 @@ Unknown is -.
 The time of a token in five parts, which add up to decode_s / new_tokens:
 
 {parts}
-What AR's round takes comes from its own run on the same prompt; where none ran, from the pair's profile. A part below
-0 is noise. AR's own token is verify and rest alone, so fewer rounds save
+The time of a round of AR comes from AR's own run on the same prompt. Without such a run it comes from the pair's
+profile. A part below 0 is noise. A token of AR has the parts verify and rest alone, so fewer rounds save
 
     saved = AR's token - verify - rest,    speedup = AR's token / (verify + growth + draft + judging + rest)
 
@@ -126,11 +125,13 @@ and the method is faster where the other three parts together take less than is 
 
     break-even = tokens a round / speedup
 
-tokens a round, each round costing what it did. The alpha at which it would have them: the acceptance at each position
-is moved the same part of its way to 1 (or to 0), and rounds have a draft at a position as often as they did, of those
-that come so far. The session (`/why`), `infer.py run` and a report show the parts; for each row below 1 they say in a
-sentence what was saved and what took it back. Beam search and the drafter model alone have no ledger: their output is
-another.
+tokens a round, at the same cost of a round. The break-even alpha is the alpha with this number of tokens a round. For
+it, the acceptance at every position is scaled by the same share of the way to 1 (or to 0). The share of rounds that
+draft at a position stays the same, among the rounds that reach the position.
+
+The session (`/why`), `infer.py run` and a report show the parts. For each row below 1 a sentence names the time that
+was saved and the parts that cost it again. Beam search and the drafter model alone have no ledger, because their output
+is not the target's.
 
 ## A report
 
@@ -138,10 +139,15 @@ another.
 unit of replication is the prompt; all intervals are 95 %, from resampling prompts.
 
 {summary}
-`pairs.csv` has the same tests for pairs: each configuration against AR as in the summary, the configurations against
-each other, which are a family of their own, and first what the plan asked for by `compare`. Configurations that drafted
-and emitted the same in every round are named as one; their difference is noise and is not tested. In a file of an older
-version, whose `tested` counted the siblings of a tree, alpha is computed anew from `tested_at`, and the report says so.
+`pairs.csv` has the same tests for pairs, in this order:
+
+- the pairs that the plan names in `compare`;
+- each configuration against AR, as in the summary;
+- the configurations against each other, which are a family of their own.
+
+Configurations that drafted and emitted the same in every round are reported as one. Their difference is noise and is
+not tested. In files of older versions `tested` counted the siblings of a tree. For such a file alpha is computed from
+`tested_at`, and the report says so.
 
 {acceptance}
 ## A trace line
@@ -151,8 +157,8 @@ One object a line for each round (`infer.py run --trace FILE.jsonl`).
 {trace_line}
 ## A full trace
 
-What `--full-trace` adds to each line ([replay](replay.md)). Lines of kind `walk` have `q`, `p`, `path`, `q_top` and
-`p_top` empty, and what they took is no part of any measured time.
+`--full-trace` adds these keys to each line ([replay](replay.md)). In lines of kind `walk` the keys `q`, `p`, `path`,
+`q_top` and `p_top` are empty. The time of a walk is not part of any measured time.
 
 {full_trace}
 A generation ends with a line of kind `run`:

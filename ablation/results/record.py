@@ -137,8 +137,8 @@ class Record:
     )
     break_even_alpha: float | None = column(
         "",
-        "the alpha at which it would be: the acceptance at each position moved the same part of its way to 1 or to 0; "
-        "null where none would do",
+        "the alpha at which it would be as fast: the acceptance at each position, scaled by the same share of the way "
+        "to 1 or to 0; null where no alpha suffices",
     )
     started: str | None = column("UTC", "when the generation began")
     cpu_mhz: float | None = column("MHz", "clock of the processor when it ended, where the system tells it")
@@ -153,8 +153,8 @@ class Record:
     )
     target_weights: str | None = column(
         "",
-        "the format of the target's weights, plain decoding's too: `full`, `int8`, `int4`, `fp8`, or the method of a "
-        "checkpoint that was quantised before (`gptq`)",
+        "the format of the target's weights, also for plain decoding: `full`, `int8`, `int4`, `fp8`, or the method of "
+        "a checkpoint that was quantised before (`gptq`)",
     )
     compiled: bool | None = column("", "whether what lies between the target's products was compiled")
     batch_invariant: bool | None = column(

@@ -139,7 +139,7 @@ def undisturbed(times: Sequence[float]) -> float:
 
 
 def never_dearer(times: Sequence[tuple[int, float]]) -> Times:
-    """(rows, seconds) with no number of rows dearer than a larger one: it could be filled up to that.
+    """(rows, seconds) with no row count priced above a larger one, since a forward can always be padded.
 
     Example: 1 row 20.0, 2 rows 27.0, 3 rows 21.0 -> (1, 20.0), (2, 21.0), (3, 21.0).
     """

@@ -9,10 +9,10 @@ from egag.cost_model import CostModel
 
 PARTS: Mapping[str, str] = {
     "verify": "the target's forwards, as if each fed one row",
-    "growth": "what their other rows cost",
+    "growth": "the cost of their other rows",
     "draft": "drafting, and learning from verdicts",
-    "judging": "judging drafts: what a round's rest takes more than AR's",
-    "rest": "processor and bookkeeping, as AR's round has them",
+    "judging": "checking drafts: time outside forwards beyond AR's",
+    "rest": "processor and bookkeeping, as in a round of AR",
 }
 """The parts of a ledger and what is in them, in the order in which tables and bars have them."""
 

@@ -263,7 +263,7 @@ METHODS = method_table(
     Method(
         "auto",
         "Auto",
-        "each round whichever of the pair's drafters promises the most tokens a second",
+        "in each round the pair's drafter with the most expected tokens a second",
         "auto",
         "survival",
     ),

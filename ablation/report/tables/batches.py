@@ -26,11 +26,11 @@ _LOAD_HEADERS = (
     "queued, s: p50, p99", "in time, texts/s",
 )  # fmt: skip
 _MEANING = (
-    "tok/s in all: tokens of all texts over the seconds of all rounds, the median over passes; against AR: over that "
-    "of plain decoding with as many at a time. A text's speedup is against plain decoding of the same prompt in as "
-    "large a batch. Rows a forward: what the target reads at once, live texts times one and their drafts. Predicted: "
-    "S = E (n0 + B) / (n0 + B (k + 1)) for B live texts, k drafts and E tokens a round, drafting left out. Live: texts "
-    "in a round; the last ones of a file are fewer."
+    "tok/s in all: tokens of all texts over the seconds of all rounds, the median over passes; against AR: divided "
+    "by that of plain decoding at the same batch size. A text's speedup is against plain decoding of the same prompt "
+    "at the same batch size. Rows a forward: rows that the target reads at once, one for each live text and its "
+    "drafts. Predicted: S = E (n0 + B) / (n0 + B (k + 1)) for B live texts, k drafts and E tokens a round, drafting "
+    "left out. Live: texts in a round; the last ones of a file are fewer."
 )
 _LOAD_MEANING = (
     "Prompts arrive at random (Poisson), by a clock of rounds and prefills. ttft is from arrival, waiting for a place "

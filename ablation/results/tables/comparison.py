@@ -164,7 +164,7 @@ EVEN = Column(
 )
 EVEN_ALPHA = Column(
     "at alpha",
-    "the alpha at which it would be; - where none would do",
+    "the alpha at which it would be as fast as AR; - where no alpha suffices",
     lambda line: _number("{:.2f}", line.ledger.needed_alpha if line.ledger else None),
 )
 PROFILE = Column(
