@@ -43,10 +43,7 @@ class LengthRule:
         """Reset all state of earlier prompts."""
 
     def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
-        """Whether to draw one more draft, given the drafter's distribution of it.
-
-        `distribution` is None for a drafter without one (n-grams).
-        """
+        """Whether to draw one more draft, given the drafter's distribution of it (None for a drafter without one)."""
         return drafted < self.gamma
 
     def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:

@@ -18,7 +18,7 @@ class Act(NamedTuple):
 LENGTH = "60"
 ACTS = (
     Act(
-        "1 of 3. Copies need no model: this answer repeats its prompt, so the words after an earlier match are good drafts.",
+        "1 of 3. Copies need no model: this answer repeats its prompt, so the drafts are copied from the prompt.",
         "target,prompt_lookup",
         "Repeat this sentence three times: The quick brown fox jumps over the lazy dog near the river bank.",
     ),

@@ -102,7 +102,7 @@ class Batch:
 
     @torch.inference_mode()
     def admit(self, request: Request) -> tuple[LiveText, Prefilled]:
-        """Begin a text with the prefill of its prompt alone.
+        """Begin a text with its prefill, run alone.
 
         Raises `UserError` as `decode` does; the batch is then unchanged.
         """
@@ -135,10 +135,7 @@ class Batch:
 
     @torch.inference_mode()
     def play(self) -> list[tuple[LiveText, Round | FailedText]]:
-        """Run one round of every live text; each round holds the seconds of the whole batch.
-
-        Finished texts leave the batch.
-        """
+        """Run one round of every live text, each with the seconds of the whole batch. Finished texts leave."""
         for live in self.live:
             self._share(live)
         clock = self._clock
@@ -190,9 +187,8 @@ class Batch:
     ) -> Iterator[dict[str, float]]:
         """Each sequence's share of the seconds of a round.
 
-        Drafting time is divided by the host time that each sequence took. The time of the target's forward is divided
-        by the predicted cost of verifying each sequence's drafts. Equal shares would charge every sequence for the
-        drafts of the others, and drafts would look free.
+        Drafting is shared by the host time of each sequence, the target's forward by the predicted cost of its drafts.
+        With equal shares every sequence would pay for the drafts of the others, and drafts would look free.
         """
         price = self.plain.among(len(rounds))
         rows = [price.verify_s(0 if isinstance(round, Exception) else len(round.drafts)) for round in rounds]
@@ -223,10 +219,9 @@ class Batch:
 def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[LiveText, Event]]:
     """The events of every request, in the form that `decode` gives them, each with its text.
 
-    The next request is taken from `requests` when a slot is free, after the `Finished` event of the text before it. If
-    `requests` has none yet, it is asked again after each round. A request begins when it has arrived; with no live
-    text, the clock moves on to the next arrival. The seconds of a round are those of the whole batch. An error in one
-    text gives its `FailedText` event.
+    The next request is taken from `requests` when a slot is free, after the `Finished` event of the text before it, or
+    after a round if none was there yet. With no live text, the clock moves on to the next arrival. The seconds of a
+    round are those of the whole batch. An error in one text gives its `FailedText` event.
     """
     waiting, request = iter(requests), None
     while True:

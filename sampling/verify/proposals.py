@@ -15,11 +15,11 @@ from utils.device.sent import kept, sent
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The row numbers of chains. B is the number of chains, n the number of drafts.
+    """The row numbers of B chains with n drafts in total.
 
-    For each chain, `[B]`: its root's row of p and the row after it, its first and last draft, its number of drafts, and
-    -1. For each draft, `[n]`: the row of p that judges it, its position in its chain from 1, the number of drafts of
-    that chain, and its index in a padded `[B, longest]` tensor.
+    Per chain, `[B]`: its root's row of p and the row after it, its first and last draft, its number of drafts, and -1.
+    Per draft, `[n]`: the row of p that judges it, its position in its chain from 1, the length of that chain, and its
+    index in a padded `[B, longest]` tensor.
     """
 
     roots: Tensor
@@ -63,8 +63,7 @@ def _layout_of_one(count: int, device: torch.device) -> _Layout:
 class ProposalBatch:
     """Proposals of B sequences: either chains, all drawn or all point masses, or a single tree.
 
-    The rows of the sequences are concatenated. A sequence with n drafts has n + 1 rows of p, the first at its root, and
-    n rows of drafts.
+    Rows are concatenated: n + 1 rows of p, the root first, and n rows of drafts for a sequence with n drafts.
     """
 
     proposals: Sequence[Proposal]
@@ -154,10 +153,7 @@ class ProposalBatch:
         return p[self.behind(end), token] if self.total else p.gather(1, token.unsqueeze(1)).squeeze(1)
 
     def deepest(self, passed: Tensor) -> Tensor:
-        """The deepest draft that passed with all its ancestors, `[B]`; -1 = none. On a tie the first.
-
-        passed: `[n]` bool.
-        """
+        """The deepest draft with all ancestors passed, the first on a tie, `[B]`; -1 = none. passed: `[n]` bool."""
         if not self.total:
             return self.layout.none
         if self.tree is None:

@@ -34,10 +34,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class DeviceVerdict:
-    """The verdict on B proposals on the device.
-
-    end: `[B]`, the row of the last accepted draft, -1 = none. token: `[B]`, the next token.
-    """
+    """The verdict on B proposals: `[B]` the row of the last accepted draft (-1 = none), `[B]` the next token."""
 
     end: Tensor
     token: Tensor
@@ -61,11 +58,7 @@ def pack(batch: ProposalBatch, verdict: DeviceVerdict, p_x: Tensor, chosen: Tens
 
 
 def unpack(batch: ProposalBatch, numbers: Sequence[float]) -> list[Verdict | Exception]:
-    """The verdicts of a packed result that was read from the device.
-
-    The entry is `NoDistribution` in place of a verdict if a distribution behind the verdict, or the one behind a draft,
-    is NaN or infinite.
-    """
+    """The verdicts of a packed result; `NoDistribution` if a distribution of a verdict or of a draft is not finite."""
     size, total = len(batch.counts), batch.total
     parents = [int(number) for number in numbers[2 * size + total : len(numbers) - 2 * size - 2 * total]]
     drafts, real = numbers[2 * size :], numbers[len(numbers) - 2 * size - 2 * total :]

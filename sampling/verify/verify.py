@@ -33,16 +33,13 @@ class Verification(Protocol):
     """Verifies the rounds of one sequence or of several."""
 
     def run(self, feeds: Sequence[RoundInput]) -> list[Verdict | Exception]:
-        """The verdict on each proposal, or the error: its logits are NaN or infinite, or its processor fails."""
+        """The verdict on each proposal, or the error if its logits are not finite or its processor fails."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EagerVerification:
-    """Verifies without a graph; all verdicts are read at once.
-
-    Sequences with the same processor are processed together, row by row.
-    """
+    """Verifies without a graph, with one read for all verdicts. Sequences of one processor are verified together."""
 
     verifier: Verifier
 
@@ -106,10 +103,7 @@ def follows_argmax(verifier: Verifier, processor: LogitsProcessor) -> bool:
 
 
 def _alike(feeds: Sequence[RoundInput]) -> Iterator[list[int]]:
-    """Groups that are verified together.
-
-    A group is a single tree, or chains of one processor. Drawn chains and point masses are separate groups.
-    """
+    """Groups that are verified together: a single tree, or chains of one processor, drawn or point masses."""
     if len(feeds) == 1:
         yield [0]
         return

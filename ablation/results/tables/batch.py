@@ -15,8 +15,8 @@ HEADERS = (
     "live", "output",
 )  # fmt: skip
 MEANING = (
-    "tok/s in all: tokens of all texts over the seconds of all rounds, prompts not counted; against target: over that "
-    "of plain decoding with as many at a time. tpot, ttft, alpha, tok/round: medians over texts. live: texts in a "
+    "tok/s in all: tokens of all texts over the seconds of all rounds, prompts not counted; against target: relative "
+    "to plain decoding at the same batch size. tpot, ttft, alpha, tok/round: medians over texts. live: texts in a "
     "round, on average."
 )
 
