@@ -43,13 +43,16 @@ class LengthRule:
         """Reset all state of earlier prompts."""
 
     def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
-        """Whether to draw one more draft, given the drafter's distribution of it (None for a drafter without one)."""
+        """Whether to draw one more draft, given the drafter's distribution of it.
+
+        `distribution` is None for a drafter that has none (n-grams).
+        """
         return drafted < self.gamma
 
     def after(self, drafted: int, distribution: DraftDistribution | None, token: Token | None) -> bool:
-        """Whether to continue after the draft `token` (0-d) was drawn from `distribution`; the draft is always kept.
+        """Whether to go on after the draft `token` (0-d) was drawn from this `distribution`; it is kept anyway.
 
-        It is called before the drafter's next forward; `drafted` counts this token.
+        Asked before the drafter pays for its next forward; `drafted` counts this token.
         """
         return drafted < self.gamma
 

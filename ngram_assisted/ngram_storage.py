@@ -55,7 +55,7 @@ class NGramStorage:
             self._add(before, following_id)
 
     def next_token(self, context: Ids) -> int | None:
-        """The most frequent token after the longest known suffix of `context`; None if none is known."""
+        """The most frequent token after the longest known end of `context`; None when none is known."""
         ids = token_ids("context", context)
         for order in self._filled(ids):
             best = self._best.get(tuple(ids[len(ids) - order + 1 :]))

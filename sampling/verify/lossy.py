@@ -53,7 +53,7 @@ class TypicalVerifier(Verifier):
 
 
 class UnadjustedVerifier(RejectionVerifier):
-    """Rejection sampling that draws the token after a rejection from p, like `skip_sample_adjustment` elsewhere.
+    """Rejection sampling that draws the token after a rejection from p itself, `skip_sample_adjustment` elsewhere.
 
     LOSSY: a rejected draft may be drawn again, so tokens that the drafter prefers appear too often.
     """
