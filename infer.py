@@ -1,4 +1,4 @@
-"""The entry point: an interactive session by default, other jobs as subcommands."""
+"""The entry point: an interactive session by default, other tasks as subcommands."""
 
 import utils.device.threads  # noqa: F401
 
@@ -63,7 +63,7 @@ def session(
         if command is not None and given:
             name = given[0].replace("_", "-")
             raise UserError(
-                f"--{name} given before {command}; expected behind it, as in `infer.py {command} --{name} ...`"
+                f"--{name} given before {command}; expected after it, as in `infer.py {command} --{name} ...`"
             )
         if command is not None:
             return
@@ -76,7 +76,7 @@ def session(
 
 @opened(models=LoadOptions)
 def demo(*, models: Values) -> None:
-    """Two minutes, nothing to type: prompts that show copies, a trained head and auto, then where the time went."""
+    """A demonstration of two minutes: prompts for copies, a trained head and auto, then the time per token."""
     with exit_statuses():
         refuse_under_torchrun("the demonstration", "a command, such as `infer.py run`")
         session = _session(load_options(models), None, {})
@@ -86,7 +86,7 @@ def demo(*, models: Values) -> None:
 
 
 def _session(options: LoadOptions, methods: str | None, asked: Mapping[str, object]) -> "Session":
-    """A session with the settings and the methods that the command line asks for. Raises `UserError`."""
+    """A session with the settings and the methods of the command line. Raises `UserError`."""
     from ablation.plan.choice import choose_runs
     from repl.loading import Loading
     from repl.session import Session
@@ -113,7 +113,7 @@ app.command(cls=CheckedCommand)(serve)
 
 
 def main() -> None:
-    """The command of an installed wheel; under torchrun one process speaks."""
+    """The command of an installed wheel; under torchrun only one process prints."""
     with one_voice():
         app()
 

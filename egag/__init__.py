@@ -1,1 +1,1 @@
-"""Who decides how many tokens to draft: one file a rule."""
+"""Draft-length rules, which decide how many tokens to draft: one file per rule."""

@@ -1,48 +1,49 @@
-"""How likely a draft is accepted, given that it is judged: a logistic estimator that learns from the verdicts."""
+"""The probability that a judged draft is accepted: logistic regression that learns from verdicts."""
 
 import math
 from collections.abc import Sequence
 
 Features = tuple[float, float, float, float]
 
-# What a draft adds to the log odds for what its drafter says of it. Fitted on drafts of trained drafters of several
-# kinds, whose weights agree: a drafter that was trained on the target knows how sure it may be.
+# The prior weights of the features in the log odds. They were fitted on drafts of trained drafters of several kinds,
+# whose weights agree: a drafter trained on the target is well calibrated.
 PRIOR: Features = (0.4, 1.4, 0.0, 0.3)
-# How many judged drafts of an even chance the prior is worth, weight by weight.
+# The strength of the prior for each weight, in judged drafts of probability 1/2.
 _WORTH: Features = (4.0, 20.0, 20.0, 10.0)
-# A share that nobody measured, and the judged drafts that the first word on a share is worth.
+# The default acceptance rate, and the strength of an initial rate in judged drafts.
 _UNKNOWN, _TYPICAL = 0.4, 4.0
-# What stays of the shares' verdicts from round to round. Those of every position fade, so that one which a bad share
-# has kept from being drafted comes to be tried again.
+# The decay per round of the verdicts by position. All positions decay, so a position with a low rate, which is no
+# longer drafted, is tried again later.
 _SHARES_KEEP = 0.97
 _LEAST = 1e-4
 
 
 def features(top: float, position: int, match: int = 0) -> Features:
-    """What is read of a draft: a bias, ln of its chance, its position from 0, ln of the match; around a usual draft 0.
+    """The features of a draft: a bias, ln of its probability, its position from 0, ln of the match length.
 
-    The entropy of its distribution says nothing beside its chance: with it, walks along 40 answers were no faster, and
-    to compute it takes as long as the chance does.
+    A usual draft has values near 0. The entropy adds no information to the probability: walks along 40 answers were no
+    faster with it. Its computation takes as long as that of the probability.
     """
     return 1.0, math.log(max(top, _LEAST)) + 0.7, float(position), math.log1p(match)
 
 
 def stated_features(chance: float, position: int) -> Features:
-    """What is read of a draft whose drafter tells its acceptance, which is the estimate with the prior alone.
+    """The features of a draft whose drafter predicts its acceptance.
 
-    Verdicts then correct it, as they do a probability.
+    With the prior alone the estimate is that prediction. Verdicts then correct the prediction, as they correct a
+    probability.
     """
     chance = min(max(chance, _LEAST), 1.0 - _LEAST)
     return 1.0, (math.log(chance / (1.0 - chance)) - PRIOR[0]) / PRIOR[1], float(position), 0.0
 
 
 class AcceptanceEstimator:
-    """Logistic regression by one Newton step a round; what was learnt fades by `forgetting` a round with verdicts.
+    """Logistic regression with one Newton step per round; older verdicts decay by `forgetting` per round with verdicts.
 
-    Weights w minimise the decayed log loss of all drafts so far plus the prior's, (w - w0)' A0 (w - w0) / 2. Beside it
-    stands the plain share of accepted drafts by position, for drafts of which nothing is known yet.
+    Weights w minimise the decayed log loss of all drafts so far plus the prior's, (w - w0)' A0 (w - w0) / 2. The plain
+    acceptance rate by position serves drafts without features.
 
-    Example: with the prior alone a draft of chance e^-0.7 at position 0 is accepted with probability 1/(1+e^-0.4).
+    Example: with the prior alone a draft of probability e^-0.7 at position 0 is accepted with probability 1/(1+e^-0.4).
     """
 
     def __init__(self, shares: Sequence[float] = (), forgetting: float = 0.99) -> None:
@@ -57,15 +58,15 @@ class AcceptanceEstimator:
         self.shares = tuple(shares)
 
     def chance(self, x: Features) -> float:
-        """That a draft with these features is accepted."""
+        """The probability that a draft with these features is accepted."""
         w = self.weights
         z = w[0] + w[1] * x[1] + w[2] * x[2] + w[3] * x[3]
         return 1.0 / (1.0 + math.exp(-z)) if z > -30.0 else 0.0
 
     def typical(self, position: int) -> float:
-        """The share of accepted drafts at this position, from 0, of those judged lately.
+        """The recent acceptance rate of judged drafts at this position, from 0.
 
-        Where nobody measured it before, a position that was not reached yet is taken for like the one before it.
+        Without an initial measurement, an unseen position has the rate of the position before it.
         """
         known = self.shares
         if known:
@@ -81,7 +82,7 @@ class AcceptanceEstimator:
         return (self._accepted[position] + _TYPICAL * prior) / (self._judged[position] + _TYPICAL)
 
     def add(self, x: Features, accepted: bool) -> None:
-        """A verdict, which counts from the next `refresh` on."""
+        """Record a verdict; it takes effect at the next `refresh`."""
         chance = self.chance(x)
         wide, error = chance * (1.0 - chance), accepted - chance
         if not self._new:
@@ -95,7 +96,7 @@ class AcceptanceEstimator:
                     line[column] += weight * x[column]
 
     def count(self, position: int, accepted: bool) -> None:
-        """That a draft stood at this position, and whether one there was accepted."""
+        """Record that a draft at this position was judged, and whether a draft there was accepted."""
         while len(self._judged) <= position:
             self._judged.append(0.0)
             self._accepted.append(0.0)
@@ -103,7 +104,7 @@ class AcceptanceEstimator:
         self._accepted[position] += accepted
 
     def refresh(self) -> None:
-        """One Newton step with the verdicts that came since the last one."""
+        """One Newton step with the verdicts since the last one."""
         if not self._new:
             return
         matrix = [line.copy() for line in self._seen]
@@ -114,7 +115,7 @@ class AcceptanceEstimator:
         self._new = 0
 
     def _fade(self) -> None:
-        """Forget a little, and let the prior pull by what it then weighs too little."""
+        """Decay the verdicts, and restore the weight of the prior."""
         keep = self.forgetting
         self._judged = [_SHARES_KEEP * judged for judged in self._judged]
         self._accepted = [_SHARES_KEEP * accepted for accepted in self._accepted]
@@ -126,7 +127,7 @@ class AcceptanceEstimator:
 
 
 def _solved(matrix: list[list[float]], right: Sequence[float]) -> list[float]:
-    """x of A x = b, A symmetric and positive definite, its lower half given: Cholesky's way, in place."""
+    """Solve A x = b by Cholesky decomposition in place, with the lower half of A, symmetric and positive definite."""
     size, x = len(right), list(right)
     for row, line in enumerate(matrix):
         left, weight = line[row], x[row]

@@ -1,4 +1,4 @@
-"""AdaEDL (arXiv 2410.18351): stop where a bound on the next draft's acceptance, from its entropy, is too low."""
+"""AdaEDL (arXiv 2410.18351): stops if an entropy-based bound on the next draft's acceptance is too low."""
 
 import math
 
@@ -9,11 +9,11 @@ from utils.events import Round
 
 
 class AdaEdlGamma(LengthRule):
-    """No further draft where 1 - sqrt(k H) < t, H the entropy (nats) of its distribution; at least one draft.
+    """Stops before a draft with 1 - sqrt(k H) < t; H is the entropy (nats) of its distribution.
 
-    t follows the share of drafts that are accepted (`AdaptiveThreshold`) and is held by a round that was accepted
-    whole. The forward that shows the distribution is paid for when the rule stops, and its entropy is read on
-    the CPU: a wait a draft on a GPU. A drafter without a distribution drafts to the limit.
+    It drafts at least one token. t follows the acceptance rate of the drafts (`AdaptiveThreshold`); a fully accepted
+    round does not lower it. The forward for the distribution is paid for even if the rule stops. The entropy is read on
+    the CPU, which costs one wait per draft on a GPU. A drafter without a distribution drafts to the limit.
 
     Example with k 0.2, t 0.7: H 0.45 gives 1 - 0.3 = 0.7 and drafts, H 0.8 gives 1 - 0.4 = 0.6 and stops.
     """

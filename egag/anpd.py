@@ -1,13 +1,13 @@
-"""The adaptive length of ANPD (Ou et al. 2024, arXiv 2404.08698): one more, or halfway to what was accepted."""
+"""ANPD's adaptive length (Ou et al. 2024, arXiv 2404.08698): one draft more, or halfway to the accepted number."""
 
 from egag.length_rule import LengthRule
 from utils.events import Round
 
 
 class AnpdGamma(LengthRule):
-    """m = L: g + 1, at most gamma_max; else (g + m + 1) // 2, which is never below 1.
+    """If m = L: gamma g + 1, at most gamma_max. Otherwise (g + m + 1) // 2, which is at least 1.
 
-    m of the L drafts that were proposed were accepted. A round without drafts teaches nothing.
+    L is the number of drafts, m the number of accepted drafts. A round without drafts changes nothing.
 
     Example with g 4: 4 of 4 -> 5; 1 of 5 -> (5 + 1 + 1) // 2 = 3; 0 of 3 -> 2.
     """

@@ -1,4 +1,4 @@
-"""UCB1 (BanditSpec, arXiv 2505.15141): which of some arms to play, where each play pays tokens and takes seconds."""
+"""UCB1 (BanditSpec, arXiv 2505.15141): chooses among arms; a play gives tokens and takes seconds."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ K = TypeVar("K")
 
 @dataclass(slots=True)
 class Arm:
-    """How often it was played, what it brought and what that took."""
+    """The number of plays of an arm, with their tokens and seconds."""
 
     plays: int = 0
     tokens: int = 0
@@ -20,15 +20,16 @@ class Arm:
 
     @property
     def rate(self) -> float:
-        """Tokens a second, total over total."""
+        """Tokens per second, total tokens over total seconds."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
 
 class Bandit(Generic[K]):
-    """Plays the arm whose tokens a second, plus a bonus for being played seldom, are the most.
+    """Plays the arm with the highest tokens per second plus a bonus for few plays.
 
-    The score of an arm is rate + s * best rate * sqrt(2 ln t / plays), t the rounds so far: the bonus is measured in
-    the best rate so that s, the exploration, has no unit. Each arm is played once first, in order.
+    The score of an arm is rate + s * best rate * sqrt(2 ln t / plays), where t is the number of rounds so far. The
+    bonus is relative to the best rate, so the exploration factor s has no unit. Each arm is played once first, in
+    order.
     """
 
     def __init__(self, arms: Iterable[K], exploration: float) -> None:
@@ -36,7 +37,7 @@ class Bandit(Generic[K]):
         self.arms: Mapping[K, Arm] = {arm: Arm() for arm in arms}
 
     def pay(self, arm: K, round: Round) -> None:
-        """Count a round that this arm played; its seconds are all of it: drafting, verifying and the rest."""
+        """Record a round of this arm; its seconds cover drafting, verification and the rest."""
         played = self.arms[arm]
         played.plays += 1
         played.tokens += len(round.emitted)
@@ -56,7 +57,7 @@ class Bandit(Generic[K]):
         return max(self.arms, key=score)
 
     def told(self, name: str = "") -> str:
-        """What was learned, in words: `gamma 2: 24.0 tokens/s in 10` for each arm; empty before the first round."""
+        """The results in words: `gamma 2: 24.0 tokens/s in 10` for each arm; empty before the first round."""
         if not any(played.plays for played in self.arms.values()):
             return ""
         return ", ".join(

@@ -1,15 +1,15 @@
-"""How often a draft of a given probability is accepted: counted in bins, and never less often for a higher one."""
+"""The acceptance rate by draft probability, counted in bins and non-decreasing."""
 
 _BINS = 10
 _PRIOR = 4.0
 
 
 class Calibration:
-    """Accepted / judged drafts by the drafter's probability, in ten bins, isotonic.
+    """Accepted / judged drafts by the drafter's probability, in ten bins, with isotonic regression.
 
-    Each bin begins with as much as 4 judged drafts, accepted as often as the middle of the bin says: acceptance is
-    the probability itself until verdicts say otherwise. Bins whose rates fall are pooled with their neighbours
-    (pool adjacent violators), which is the closest function that never falls.
+    Each bin starts with 4 judged drafts, accepted at the rate of the bin's middle. Acceptance is thus the probability
+    itself until verdicts correct it. Neighbouring bins with falling rates are pooled (pool adjacent violators), which
+    gives the closest non-decreasing function.
 
     Example: q 0.95 begins at 0.95; after four rejections there it is 3.8 / 8 = 0.475, below its neighbours 0.85, 0.75
     and 0.65: pooled, all four are (3.8 + 3.4 + 3 + 2.6) / 20 = 0.64, which is above 0.55.
@@ -22,11 +22,11 @@ class Calibration:
         self._rates = self._pooled()
 
     def acceptance(self, chance: float) -> float:
-        """How often a draft of this probability is accepted where it is judged."""
+        """The acceptance rate of judged drafts of this probability."""
         return self._rates[_bin(chance)]
 
     def learn(self, chance: float, accepted: bool) -> None:
-        """Count a draft that was judged."""
+        """Record a judged draft."""
         self.judged += 1
         self._accepted[_bin(chance)] += accepted
         self._seen[_bin(chance)] += 1

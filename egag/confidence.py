@@ -5,9 +5,9 @@ from egag.length_rule import LengthRule
 
 
 class ConfidenceGamma(LengthRule):
-    """Stop after a draft whose probability in the drafter's raw distribution is below a threshold.
+    """Stops after a draft whose probability in the drafter's raw distribution is below a threshold.
 
-    The unsure token is kept, as in transformers. A drafter without a distribution drafts to the limit.
+    The last draft is kept, as in transformers. A drafter without a distribution drafts to the limit.
     """
 
     def __init__(self, confidence_threshold: float = 0.4, confidence_gamma_max: int = 20) -> None:

@@ -1,4 +1,4 @@
-"""The length with the most expected tokens a second, from acceptance so far and what a round costs (2211.17192)."""
+"""The length with the most expected tokens per second, from past acceptance and the costs of a round (2211.17192)."""
 
 import math
 
@@ -6,18 +6,19 @@ from egag.cost_model import CostModel
 from egag.length_rule import LengthRule
 from utils.events import Round
 
-# What acceptance is taken to be before anything was judged, and how many judged drafts that weighs.
+# The initial acceptance rate, and its weight in judged drafts.
 _ACCEPTANCE, _WEIGHT = 0.7, 4
 
 
 class CostRatioGamma(LengthRule):
     """g = argmax over 0..gamma_max of (1 + a + ... + a^g) / (v(g) + d(g)), all costs in forwards over one row.
 
-    a: accepted / judged drafts, those of earlier rounds weighing `decay` less with each round that drafted. v(g): the
-    target's forward over g drafts; d(g): drafting them, g c where the first costs what the others do.
+    a: accepted / judged drafts. Earlier rounds lose weight by the factor `decay` with each round that drafts. v(g): the
+    target's forward over g drafts. d(g): the cost of g drafts, which is g c if the first costs as much as the others.
 
-    0 drafts teach nothing about drafts. So while g is 0, now and then a round drafts one: as seldom as makes its
-    cost, were it always rejected, the share `probe` of the time, (v(1) + d(1) - 1) / probe rounds apart; 0 = never.
+    A round with 0 drafts shows nothing about acceptance. While g is 0, a probe round with one draft therefore runs from
+    time to time. If every probe is rejected, probes cost the share `probe` of the time: their distance is (v(1) + d(1)
+    - 1) / probe rounds. probe 0 = never.
 
     Example with v 1, c 0.2: a 0.7 gives 1, 1.42, 1.56, 1.58 and 1.54 for 0 to 4 drafts -> 3.
     """
@@ -55,5 +56,5 @@ class CostRatioGamma(LengthRule):
         return self.cost_model.v(gamma) + self.cost_model.draft_s(gamma) / self.cost_model.verify_s(0)
 
     def _apart(self) -> float:
-        """How many rounds without drafts stand between two probes."""
+        """The number of rounds without drafts between two probes."""
         return max(0.0, self._cost(1) - 1) / self.probe if self.probe else math.inf

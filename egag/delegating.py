@@ -1,4 +1,4 @@
-"""A rule that lets another one decide: what watches a rule, and what chooses between several."""
+"""A rule that forwards to another rule: the base of rules that record or choose other rules."""
 
 from abc import abstractmethod
 
@@ -11,12 +11,12 @@ from utils.events import Round
 
 
 class DelegatingRule(LengthRule):
-    """Passes every question on to `rule`, which may be another one in another round."""
+    """Forwards every call to `rule`, which may be another rule in each round."""
 
     @property
     @abstractmethod
     def rule(self) -> LengthRule:
-        """Who decides this round."""
+        """The rule of this round."""
 
     @property
     def gamma(self) -> int:  # type: ignore[override]

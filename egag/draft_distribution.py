@@ -1,4 +1,4 @@
-"""The drafter's distribution of the next token, as the rules read it: from its logits, or from a record of them."""
+"""The drafter's distribution of the next token, as rules read it: from its logits or from a record."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,8 +16,9 @@ Token = Tensor | int
 class DraftDistribution(Protocol):
     """The drafter's raw distribution at temperature 1 for one draft.
 
-    size: of the vocabulary. entropy: nats. top: the probability of the most likely token. chance: that of a token.
-    acceptance: of the draft, where the drafter has a head that tells it, else None.
+    size: the size of the vocabulary. entropy: nats. top: the probability of the most probable token. chance: the
+    probability of a token. acceptance: the acceptance that the drafter's head predicts for the draft; None without such
+    a head.
     """
 
     @property
@@ -32,9 +33,9 @@ class DraftDistribution(Protocol):
 
 
 class LogitsDistribution:
-    """The distribution of raw logits `[V]`; each figure is computed when it is first asked for.
+    """The distribution of raw logits `[V]`; each value is computed at its first use.
 
-    acceptance: `[1]`, where there is one.
+    acceptance: `[1]`, or None.
     """
 
     def __init__(self, logits: Tensor, acceptance: Tensor | None = None) -> None:
@@ -57,7 +58,7 @@ class LogitsDistribution:
         return None if self._acceptance is None else self._acceptance.item()
 
     def chance(self, token: Token) -> float:
-        if isinstance(token, Tensor):  # as an index it would be read, and the chance once more
+        if isinstance(token, Tensor):  # token as an index would cost a second device read
             return self._probs.index_select(0, token.view(1)).item()
         return self._probs[token].item()
 
@@ -68,7 +69,7 @@ class LogitsDistribution:
 
 @dataclass(frozen=True, slots=True)
 class RecordedDistribution:
-    """A distribution as it was written down: its figures, and the chance of the one token that was drafted by it."""
+    """A recorded distribution: its values, and the probability of the drafted token."""
 
     size: int
     entropy: float
@@ -78,7 +79,7 @@ class RecordedDistribution:
     acceptance: float | None = None
 
     def chance(self, token: Token) -> float:
-        """Raises `UserError` for a token that was not drafted: its chance was not kept."""
+        """Raises `UserError` for any token other than the drafted one, whose probability alone was recorded."""
         if int(token) != self.token:
             raise UserError(f"the record holds the chance of the draft {self.token}, not of {int(token)}")
         return self.token_chance

@@ -1,4 +1,4 @@
-"""Draft & Verify's rule (Zhang et al. 2023, arXiv 2309.08168): an adaptive threshold of confidence."""
+"""The rule of Draft & Verify (Zhang et al. 2023, arXiv 2309.08168): an adaptive confidence threshold."""
 
 from egag.draft_distribution import DraftDistribution, Token
 from egag.length_rule import LengthRule
@@ -7,12 +7,12 @@ from utils.events import Round
 
 
 class DraftVerifyGamma(LengthRule):
-    """Stop after a draft whose distribution gives its most likely token less than t; the draft is kept.
+    """Stops after a draft if its distribution gives its most probable token less than t; the draft is kept.
 
-    t follows the share of drafts that are accepted (`AdaptiveThreshold`) and is held by a round that drafted to the
-    limit. It begins at 0.8, where the paper samples at 0.5. The source's sampling reads the drawn token's probability;
-    under greedy that is the top one. The probability is read on the CPU: a wait a draft on a GPU. A drafter without a
-    distribution drafts to the limit.
+    t follows the acceptance rate of the drafts (`AdaptiveThreshold`); a round that drafted to the limit does not lower
+    it. t starts at 0.8. The paper starts at 0.5 under sampling. The source code reads the drawn token's probability
+    under sampling, which with greedy decoding is the top one. The probability is read on the CPU, which costs one wait
+    per draft on a GPU. A drafter without a distribution drafts to the limit.
 
     Example: t 0.8, top 0.9 goes on, top 0.7 stops.
     """

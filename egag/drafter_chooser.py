@@ -1,4 +1,4 @@
-"""Which of several drafters drafts: the one whose drafts are expected to bring the most tokens over seconds."""
+"""Choice among several drafters: the one with the most expected tokens per second."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from utils.events import Round
 
 @dataclass(slots=True)
 class ChooserState:
-    """What is learnt of drafters that take turns, by name; they share the factor of the target's side.
+    """The estimates for several drafters, by name; they share the correction factor of the target's cost.
 
     live: the cost model of rounds without drafts.
     """
@@ -27,21 +27,21 @@ class ChooserState:
 
     @classmethod
     def fresh(cls, cost_model: CostModel, explore: float) -> "ChooserState":
-        """Nothing but what was measured."""
+        """A state that holds measured costs only."""
         return cls(OnlineCostModel.of(cost_model), ExplorationBudget(explore))
 
     def drafter(self, name: str) -> EstimatorState:
-        """What is learnt of one of them, which does not try on its own."""
+        """The state of one drafter; exploration is left to the chooser."""
         if name not in self.drafters:
             live = OnlineCostModel.of(ASSUMED_COSTS, self.live.target)
             self.drafters[name] = EstimatorState(live, AcceptanceEstimator(), ExplorationBudget(0.0))
         return self.drafters[name]
 
     def chosen(self, expected: Mapping[str, ExpectedRound]) -> str:
-        """Who drafts: the best tokens over seconds, or whoever is to be tried.
+        """The drafter with the best expected tokens per second, or one to explore.
 
-        That is the one with the most rounds unused over the seconds that trying it loses: rounds between trials grow as
-        the loss does.
+        The drafter to explore has the most unused rounds per second of expected loss. Rounds between trials thus grow
+        with the loss.
         """
         best = max(expected, key=lambda name: expected[name].rate)
         rate = expected[best].rate
@@ -53,25 +53,25 @@ class ChooserState:
         return best
 
     def passed(self, round: Round) -> None:
-        """A round is over, whoever drafted."""
+        """Count a finished round, whoever drafted."""
         self.budget.passed(ExpectedRound.of(round))
         self.rounds += 1
         for state in self.drafters.values():
             state.unused += 1
 
     def forget_times(self) -> None:
-        """Take cost models as they are, and what rounds took for nothing."""
+        """Use the cost models unchanged, and drop the corrections from past rounds."""
         self.live = OnlineCostModel.of(self.live.cost_model)
         for state in self.drafters.values():
             state.forget_times()
 
 
 class DrafterChooser(LengthRule):
-    """The rule of drafters that take turns: each has a survival rule of its own (`rule_for`).
+    """The rule for several drafters: each has its own survival rule (`rule_for`).
 
-    Who drafts is the one whose proposal has the best expected tokens over seconds, or one that was not used for long,
-    as the exploration budget affords it. A round is learnt from by those that its `source` names. watch: what drafters
-    are handed in place of their rules, where somebody looks at what they ask.
+    The drafter with the best expected tokens per second drafts, or one that was unused for long, within the exploration
+    budget. The drafters that a round's `source` names learn from it. watch: wraps the rules that drafters receive, to
+    record their calls.
     """
 
     watch: Callable[[LengthRule], LengthRule] | None = None
@@ -107,16 +107,16 @@ class DrafterChooser(LengthRule):
         return self._rules[name]
 
     def handed(self, name: str) -> LengthRule:
-        """The rule of one of the drafters as it is handed to it."""
+        """The rule that one of the drafters receives, wrapped by `watch` if set."""
         rule = self.rule_for(name)
         return rule if self.watch is None else self.watch(rule)
 
     def without_drafts(self) -> ExpectedRound:
-        """A round in which nobody drafts."""
+        """The expected round without drafts."""
         return self.state.live.without_drafts()
 
     def choose(self, expected: Mapping[str, ExpectedRound]) -> str:
-        """Whose drafts to take, of what each is expected to bring."""
+        """The name of the drafter to use, from the expected round of each."""
         return self.state.chosen(expected)
 
     def update(self, round: Round) -> None:

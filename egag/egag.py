@@ -1,4 +1,4 @@
-"""EGAG: entropy-adaptive gamma. The surer the drafter is of its first draft, the longer it drafts."""
+"""EGAG: entropy-adaptive gamma. A drafter with low entropy on its first draft drafts longer."""
 
 import math
 
@@ -9,10 +9,10 @@ from egag.length_rule import LengthRule
 class EntropyGamma(LengthRule):
     """gamma = floor((1 - H / ln V) * gamma_max), clamped to [gamma_min, gamma_max], smoothed by an EMA.
 
-    H is the entropy (nats) of the drafter's raw distribution for the first draft of the round: the
-    distribution that draws that draft, so the rule costs no forward of its own. With `ema` beta > 0
-    the smoothed value s = beta * s + (1 - beta) * gamma is rounded half up; the first round starts s.
-    A drafter without a distribution (n-grams) drafts `gamma_max`.
+    H is the entropy (nats) of the drafter's raw distribution for the first draft of the round. The drafter computes
+    this distribution anyway, so the rule costs no forward of its own. With `ema` beta > 0 the smoothed value s = beta *
+    s + (1 - beta) * gamma is rounded half up; the first round starts s. A drafter without a distribution (n-grams)
+    drafts `gamma_max`.
 
     Example with gamma_max 6, beta 0: H / ln V = 0.45 gives floor(0.55 * 6) = 3.
     """

@@ -1,4 +1,4 @@
-"""What a rule has learnt of one drafter: acceptance, cost, and what rounds brought."""
+"""The state of a rule for one drafter: estimates of acceptance, cost, and tokens per round."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,11 +12,11 @@ from egag.online_cost_model import OnlineCostModel
 from utils.events import Round
 
 _FORGETTING = 0.98
-# Rounds that a first guess is worth, and what was measured before.
+# The weight of a first guess and of an earlier measurement, in rounds.
 _GUESS, _MEASURED = 3.0, 16.0
-# How much of a round on this text stays from round to round, and rounds that what is usual is worth.
+# The decay per round of this text's average, and the weight of the usual average in rounds.
 _HERE, _ALIKE = 0.9, 2.0
-# Drafts that a guess looks ahead.
+# The number of drafts that a guess considers.
 _FAR = 16
 
 
@@ -30,7 +30,7 @@ class RoundAverages:
     weight: float = 0.0
 
     def add(self, tokens: float, drafts: float, steps: float, weight: float = 1.0) -> None:
-        """One round, or as many as `weight` says."""
+        """Record one round, or `weight` rounds."""
         keep = _FORGETTING
         self.tokens = keep * self.tokens + weight * tokens
         self.drafts = keep * self.drafts + weight * drafts
@@ -40,10 +40,10 @@ class RoundAverages:
 
 @dataclass(slots=True)
 class ConfidenceAverages:
-    """How sure a drafter is of its first draft on this text, against what it usually is.
+    """The drafter's mean confidence in its first draft on this text, relative to its usual one.
 
-    What it brings on a text is known only after many rounds; how sure it is, after a few: on texts of another kind than
-    those that it was trained on it says itself that it is not.
+    Acceptance on a text needs many rounds to measure, confidence a few. On texts unlike its training data the drafter's
+    confidence is low from the start.
 
     Example: usually .4, on this text .2 over many rounds -> share near 1/2.
     """
@@ -54,17 +54,17 @@ class ConfidenceAverages:
     lately: float = 0.0
 
     def add(self, chance: float) -> None:
-        """One round."""
+        """Record one round."""
         self.usual, self.rounds = _FORGETTING * self.usual + chance, _FORGETTING * self.rounds + 1.0
         self.here, self.lately = _HERE * self.here + chance, _HERE * self.lately + 1.0
 
     def begin(self) -> None:
-        """Another text, of which nothing is known."""
+        """Start another text, without rounds so far."""
         self.here = self.lately = 0.0
 
     @property
     def share(self) -> float:
-        """What it says here over what it usually says."""
+        """The mean confidence on this text over the usual one."""
         if not self.usual:
             return 1.0
         usual = self.usual / self.rounds
@@ -73,22 +73,22 @@ class ConfidenceAverages:
 
 @dataclass(slots=True)
 class DraftFeatures:
-    """What was read of each draft of a round, and its parent's row (-1 = the text). place: its row in the proposal."""
+    """The features of each draft of a round, and its parent's row (-1 = the text). place: its row in the proposal."""
 
     rows: list[Features] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     place: tuple[int, ...] = ()
 
     def add(self, read: Features, parent: int) -> None:
-        """One draft more, which stands where it is in order."""
+        """Add one draft, in order."""
         self.place = (*self.place, len(self.rows))
         self.rows.append(read)
         self.parents.append(parent)
 
     def verdicts(self, round: Round) -> Iterator[tuple[Features, int, bool]]:
-        """(what was read, depth from 0, accepted) of each draft that was judged: those behind what was accepted.
+        """(features, depth from 0, accepted) of each judged draft: a draft whose parent was accepted.
 
-        What stands behind an accepted stop token was not judged.
+        Drafts after an accepted stop token were not judged.
         """
         path, depth = set(round.path), {-1: 0}
         for row, (read, parent, place) in enumerate(zip(self.rows, self.parents, self.place, strict=False)):
@@ -103,9 +103,10 @@ class DraftFeatures:
 
 @dataclass(slots=True)
 class EstimatorState:
-    """All of it. copies: its drafts follow from the text, and cost nothing until they are verified.
+    """All estimates for one drafter.
 
-    unused: rounds since it drafted, of one of several that take turns.
+    copies: whether its drafts are copies, which cost nothing until verification. unused: the rounds since it drafted,
+    for one of several drafters.
     """
 
     live: OnlineCostModel
@@ -119,25 +120,25 @@ class EstimatorState:
 
     @classmethod
     def fresh(cls, cost_model: CostModel, explore: float) -> "EstimatorState":
-        """Nothing but what was measured."""
+        """A state that holds measured costs only."""
         return cls(
             OnlineCostModel.of(cost_model), AcceptanceEstimator(cost_model.acceptance), ExplorationBudget(explore)
         )
 
     def use_cost_model(self, cost_model: CostModel) -> None:
-        """See `OnlineCostModel.on`; before the first round, what was measured beside it as well."""
+        """See `OnlineCostModel.on`; before the first round it also takes the measured acceptance rates."""
         self.live = self.live.on(cost_model, bool(self.rounds))
         if not self.rounds:
             self.acceptance, self.mean = AcceptanceEstimator(cost_model.acceptance), RoundAverages()
 
     def forget_times(self) -> None:
-        """Take the cost model as it is, and what rounds took for nothing."""
+        """Use the cost model unchanged, and drop the corrections from past rounds."""
         self.live = OnlineCostModel.of(self.live.cost_model)
 
     def expected(self) -> ExpectedRound:
-        """A round with drafts, by what those before brought and how sure the drafter is of this text.
+        """The expected round with drafts, from past rounds and the drafter's confidence on this text.
 
-        Before the first round by the shares of each position.
+        Before the first round it is estimated from the acceptance rate of each position.
         """
         self._guess()
         mean = self.mean
@@ -145,7 +146,7 @@ class EstimatorState:
         return ExpectedRound(1.0 + (tokens - 1.0) * self.sure.share, self.live.seconds(drafts, steps))
 
     def _guess(self) -> None:
-        """What rounds would bring if they drafted as many as pay by the shares of each position."""
+        """Set the averages to those of the best length by the acceptance rates of the positions."""
         if self.mean.weight:
             return
         survival = list(accumulate((self.acceptance.typical(position) for position in range(_FAR)), mul))
@@ -154,7 +155,7 @@ class EstimatorState:
         self.mean.add(expected_tokens(survival[:count]), count, count, trust)
 
     def judged(self, round: Round, drafts: DraftFeatures, steps: int) -> None:
-        """Learn from the verdict on its drafts in a round, which took so many steps of drafting."""
+        """Learn from the verdict on its drafts in a round with `steps` steps of drafting."""
         self._guess()
         reached = 0
         tested = dict[int, bool]()
@@ -165,15 +166,15 @@ class EstimatorState:
         for position, accepted in tested.items():
             self.acceptance.count(position, accepted)
         self.acceptance.refresh()
-        known = len(drafts.rows) > 0 or "+" in round.source  # of two together, each knows its own drafts
+        known = len(drafts.rows) > 0 or "+" in round.source  # two drafters of one round each know their own drafts
         self.mean.add(1.0 + (reached if known else round.accepted), len(drafts.place if known else round.drafts), steps)
         self.rounds, self.unused = self.rounds + 1, 0
 
     def passed(self, round: Round) -> None:
-        """A round is over, whether it drafted or not."""
+        """Count a finished round, with or without its drafts."""
         self.budget.passed(ExpectedRound.of(round))
         self.rounds += 1
 
     def described(self) -> str:
-        """What its rounds brought, in words."""
+        """The averages of its rounds in words."""
         return f"{self.mean.tokens / self.mean.weight:.2f} tokens a round with drafts"

@@ -1,4 +1,4 @@
-"""What a round is expected to bring and to take, and how much exploring may cost."""
+"""Expected tokens and seconds of a round, and the budget for exploration."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -8,29 +8,29 @@ from utils.events import Round
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRound:
-    """Tokens that a round is expected to emit, and the seconds that it is expected to take."""
+    """The expected number of emitted tokens of a round, and its expected seconds."""
 
     tokens: float
     seconds: float
 
     @classmethod
     def of(cls, round: Round) -> "ExpectedRound":
-        """What a round that is over brought and took."""
+        """The tokens and seconds of a finished round."""
         return cls(float(len(round.emitted)), round.draft_s + round.verify_s + round.other_s)
 
     @property
     def rate(self) -> float:
-        """Tokens a second."""
+        """Tokens per second."""
         return self.tokens / self.seconds
 
     def loss(self, rate: float) -> float:
-        """Seconds that the round takes longer than its tokens would at this rate; never below 0."""
+        """The seconds that the round takes beyond those of its tokens at this rate; at least 0."""
         return max(0.0, self.seconds - self.tokens / rate)
 
 
 @dataclass(frozen=True, slots=True)
 class TruncatedProposal:
-    """How many drafts of a proposal are kept, what is then expected, and the survival of each, kept or not."""
+    """The cut of a proposal: the number of kept drafts, the expected round, and the survival of all drafts."""
 
     count: int
     expected: ExpectedRound
@@ -38,12 +38,13 @@ class TruncatedProposal:
 
 
 def expected_tokens(survival: Iterable[float]) -> float:
-    """Tokens that a round emits on average: one of the target's own, and each draft as often as it is accepted.
+    """The mean number of emitted tokens of a round: one token of the target, and each draft with its survival.
 
-    survival: that a draft and all above it are right. It holds for a tree as for a chain: of the drafts at one place
-    at most one is right with all above it, so that the accepted path is as long as there are such drafts.
+    survival: the probability that a draft and all its ancestors are accepted. The sum holds for chains and trees: at
+    most one draft per depth is accepted with all its ancestors, so the length of the accepted path is the number of
+    accepted drafts.
 
-    Example: a chain .8, .4 brings 2.2; with a sibling of .1 beside the first draft 2.3.
+    Example: a chain .8, .4 gives 2.2; with a sibling of .1 beside the first draft 2.3.
     """
     return 1.0 + sum(survival)
 
@@ -51,10 +52,10 @@ def expected_tokens(survival: Iterable[float]) -> float:
 def best_length(
     survival: Sequence[float], seconds: Callable[[int], float], tokens: float = 1.0
 ) -> tuple[int, ExpectedRound]:
-    """How many of some drafts to verify, so that tokens over seconds are the most, the fewest of equals.
+    """The number of drafts with the most expected tokens per second, the smallest on a tie, and its expected round.
 
-    survival: the chance that a draft is reached and accepted, draft after draft. seconds: a round with so many. tokens:
-    what the round brings without them.
+    survival: the probability that each draft is reached and accepted. seconds: the time of a round by its number of
+    drafts. tokens: the tokens of the round without drafts.
 
     Example: survival .8, .4, .1 at 20, 21, 22 and 26 ms: 1/20, 1.8/21, 2.2/22 and 2.3/26 -> 2 drafts.
     """
@@ -70,12 +71,12 @@ def best_length(
 
 @dataclass(slots=True)
 class ExplorationBudget:
-    """Seconds that may be lost by trying what seems to be worse: a share of all that passes, saved up and spent.
+    """The seconds that trials of seemingly worse choices may lose: a share of all time, saved and spent.
 
-    What a trial lost is charged when it is known, so that all trials together never lose more than the share and what
-    the last one lost.
+    The loss of a trial is charged afterwards. All trials together thus lose at most the share plus the loss of the last
+    trial.
 
-    Example: share .01, rounds of 20 ms: a trial that is expected to lose 2 ms is played after ten rounds.
+    Example: share .01, rounds of 20 ms: a trial with an expected loss of 2 ms is played after ten rounds.
     """
 
     share: float
@@ -83,14 +84,17 @@ class ExplorationBudget:
     rate: float | None = None
 
     def tries(self, gain: ExpectedRound, rate: float) -> bool:
-        """Whether the next round is a trial, expected to bring this, where tokens come at this rate otherwise."""
+        """Whether the next round is a trial. gain: its expected round.
+
+        rate: the tokens per second of the usual choice.
+        """
         if self.share and self.saved >= gain.loss(rate):
             self.rate = rate
             return True
         return False
 
     def passed(self, gain: ExpectedRound) -> None:
-        """A round is over that brought this."""
+        """Count a finished round. gain: its tokens and seconds."""
         self.saved += self.share * gain.seconds
         if self.rate is not None:
             self.saved -= gain.loss(self.rate)

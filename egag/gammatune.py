@@ -1,4 +1,4 @@
-"""GammaTune (arXiv 2504.00030): a step up after full acceptance, else the average of what was accepted."""
+"""GammaTune (arXiv 2504.00030): a larger gamma after full acceptance, otherwise an average of the accepted numbers."""
 
 import math
 
@@ -7,9 +7,10 @@ from utils.events import Round
 
 
 class GammaTune(LengthRule):
-    """m = L: g + delta; else s = (1 - eta) s + eta m and g = ceil(s), both within [1, gamma_max]; s begins at g.
+    """If m = L: g + delta. Otherwise s = (1 - eta) s + eta m and g = ceil(s).
 
-    m of the L drafts that were proposed were accepted. A round without drafts teaches nothing.
+    Both lie in [1, gamma_max]; s starts at g. L is the number of drafts, m the number of accepted drafts. A round
+    without drafts changes nothing.
 
     Example with g 3, eta 0.3, delta 2: 3 of 3 -> 5; 1 of 5 -> s 2.4, g 3; 0 of 3 -> s 1.68, g 2.
     """

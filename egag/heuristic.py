@@ -6,9 +6,9 @@ from utils.parameter import MOST_DRAFTS
 
 
 class HeuristicGamma(LengthRule):
-    """Two more after a round that was accepted whole, one fewer (at least 1) after any other.
+    """Two more drafts after a fully accepted round, one fewer (at least 1) after any other.
 
-    A round that drafted nothing, because no room or no match was there, teaches nothing.
+    A round without drafts, for lack of room or of a match, changes nothing.
     """
 
     def __init__(self, heuristic_gamma: int = 5) -> None:

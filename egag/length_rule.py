@@ -1,8 +1,8 @@
 """The contract of a draft-length rule, and the simplest rule: a fixed gamma.
 
-A rule may stop before a token is drawn or after one, which is then kept. No rule drops a token already
-drawn: that would bias the output's distribution. Rules read only the draft side of the current round; `update`
-tells them the verdict and the times of the round before the next one starts.
+A rule may stop before a token is drawn, or after a token, which is then kept. No rule drops a drawn token: that would
+bias the output's distribution. Rules read only the draft side of the current round. `update` gives them the verdict and
+the times of the last round.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ _GAMMA = drafts("gamma", None, "", minimum=0)
 
 
 class LengthRule:
-    """How many tokens to draft this round.
+    """Decides how many tokens to draft in each round.
 
-    `gamma` is this round's limit: the rule sets it in `begin`, `update`, or in `before` when
-    `drafted == 0`, where the distribution of the first draft is at hand.
+    `gamma` is the limit of the round. The rule sets it in `begin`, in `update`, or in `before` with `drafted == 0`,
+    when the distribution of the first draft is known.
     """
 
     gamma: int
@@ -36,11 +36,11 @@ class LengthRule:
         return cls(**values)
 
     def use_cost_model(self, cost_model: CostModel) -> None:
-        """What a round costs here; told before the first round and again as the text grows, where it was measured."""
+        """Receive the cost of a round, if measured: before the first round, and again as the text grows."""
         self.cost_model = cost_model
 
     def begin(self) -> None:
-        """Forget everything about earlier prompts."""
+        """Reset all state of earlier prompts."""
 
     def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
         """Whether to draw one more draft, given the drafter's distribution of it.
@@ -58,28 +58,31 @@ class LengthRule:
 
     @property
     def truncation(self) -> Truncation:
-        """Which drafts of a finished proposal are verified: all, but for a rule that says otherwise."""
+        """Decides which drafts of a finished proposal are verified; all by default."""
         return _KEEP_ALL
 
     @property
     def tree_growth(self) -> TreeGrowth:
-        """How far trees are grown: to this rule's gamma, but for a rule that says otherwise."""
+        """Decides how far trees are grown; to this rule's gamma by default."""
         return GrowToGamma(self)
 
     def update(self, round: Round) -> None:
-        """Learn from a judged round and the seconds it took; what that costs counts as drafting of the next one."""
+        """Learn from a verified round and its seconds.
+
+        The time of this call counts as drafting time of the next round.
+        """
 
     def adopt(self, earlier: "LengthRule") -> None:
-        """Go on with what `earlier`, of the same kind, remembers of earlier prompts."""
+        """Continue with the memory of earlier prompts of `earlier`, a rule of the same class."""
 
     def memory(self) -> str:
-        """What is kept of earlier prompts, in words; empty where nothing is."""
+        """A description of the memory of earlier prompts; empty without a memory."""
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class GrowToGamma(TreeGrowth):
-    """Trees are as deep as the rule's gamma, whatever their chances."""
+    """Grows trees to the depth of the rule's gamma, whatever their probabilities."""
 
     rule: LengthRule
 
@@ -94,14 +97,14 @@ class GrowToGamma(TreeGrowth):
 
 
 class FixedGamma(LengthRule):
-    """The same gamma in every round; 0 is plain autoregression. Raises `UserError` for one below 0."""
+    """The same gamma in every round; 0 is plain autoregression. Raises `UserError` for a negative gamma."""
 
     def __init__(self, gamma: int = 4) -> None:
         self.gamma = _GAMMA.checked(gamma)
 
 
 class DraftBudget(LengthRule):
-    """The same budget in every round, for drafters that copy: drafts that cost nothing may be many."""
+    """The same budget in every round, for copying drafters: their drafts cost nothing, so the budget may be large."""
 
     def __init__(self, num_speculative_tokens: int = 10) -> None:
         self.gamma = num_speculative_tokens

@@ -1,4 +1,4 @@
-"""A price that the rounds themselves correct."""
+"""A cost model that the measured rounds correct."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,20 +9,20 @@ from utils.events import Round
 
 _FORGETTING = 0.95
 TRUST = 10.0
-"""Rounds that a measured price is worth at the start."""
-# A round that something else disturbed counts as at most so many times what was expected.
+"""The initial weight of a measured cost, in rounds."""
+# A disturbed round counts as at most this multiple of the expected seconds.
 _MOST = 3.0
-# For fewer drafts than these the seconds of a round are listed, once a round.
+# The seconds of a round are tabulated once per round for fewer drafts than this.
 _LISTED = 18
 _ALIKE = 4.0
-"""Rounds with so many drafts that a price which is off for all alike is worth."""
+"""The weight of the common factor against the factor of one number of drafts, in rounds."""
 
 
 @dataclass(slots=True)
 class CorrectionFactor:
-    """Seconds that were observed over those that were predicted, both fading round by round. 1 = as predicted.
+    """Observed over predicted seconds, both with a decay per round. 1 = as predicted.
 
-    trust: predicted seconds are right at the start as if so many rounds of the first one's length had shown it.
+    trust: the initial weight of the prediction, in rounds of the first round's length.
     """
 
     trust: float = 0.0
@@ -31,12 +31,12 @@ class CorrectionFactor:
 
     @property
     def known(self) -> bool:
-        """Whether anything speaks for a value."""
+        """Whether the factor has any evidence."""
         return self.predicted > 0.0 or self.trust > 0.0
 
     @property
     def value(self) -> float:
-        """1 where nothing is known."""
+        """The factor; 1 without evidence."""
         return self.observed / self.predicted if self.predicted > 0.0 else 1.0
 
     def update(self, observed: float, predicted: float) -> None:
@@ -53,9 +53,9 @@ class CorrectionFactor:
 
 @dataclass(slots=True)
 class TargetCorrection:
-    """How far off the price of the target's side is: for all rounds alike, and for so many drafts beside that.
+    """The correction of the target's cost: a common factor, and a factor for each number of drafts.
 
-    A length whose price happens to be too low would be chosen for it, round after round: what those rounds take tells.
+    A length with a predicted cost that is too low would be chosen again and again. Its own factor corrects this.
     """
 
     whole: CorrectionFactor = field(default_factory=CorrectionFactor)
@@ -64,19 +64,22 @@ class TargetCorrection:
     _counts: dict[int, CorrectionFactor] = field(default_factory=dict)
 
     def measured(self) -> None:
-        """Prices are in measured seconds from now on, once: what was learnt of guessed ones is no factor of these."""
+        """Switch to measured seconds, once: factors learnt for assumed costs do not apply to them."""
         if not self.measured_s:
             self.whole, self.measured_s = CorrectionFactor(TRUST), True
             self._counts.clear()
             self.changes += 1
 
     def value(self, drafts: float) -> float:
-        """Observed over predicted seconds of a round with so many drafts; of a mean number, for all alike."""
+        """Observed over predicted seconds of a round with `drafts` drafts.
+
+        A non-integer mean gives the common factor.
+        """
         measured = self._counts.get(drafts) if isinstance(drafts, int) else None
         return self.whole.value if measured is None else self.whole.value * measured.value
 
     def scaled(self, priced: list[float]) -> list[float]:
-        """The seconds of 0, 1, ... drafts as rounds say that they are."""
+        """The corrected seconds of 0, 1, ... drafts."""
         whole = self.whole.value
         seconds = [whole * seconds_of for seconds_of in priced]
         for drafts, measured in self._counts.items():
@@ -95,13 +98,13 @@ class TargetCorrection:
 
 @dataclass(slots=True)
 class OnlineCostModel:
-    """A `CostModel` times what rounds say of it: of what the target's side takes, and of what the drafts take.
+    """A `CostModel` times correction factors from the rounds: one for the target's side, one for drafting.
 
-    Longer contexts, another kernel, a busy machine and a price that nobody measured show in the rounds, and are learnt
-    from them. Drafts that were not seen yet are thought to be off as much as the target is, so that a price in
-    forwards of the target is one in seconds after the first round. target may be shared by the drafters of one target.
+    The factors capture longer contexts, another kernel, a busy machine and costs without a measurement. Before the
+    first drafts the drafting factor equals the target's. Costs in forwards of the target thus become seconds after the
+    first round. target: may be shared by the drafters of one target.
 
-    Example: 20 ms were predicted and 30 ms observed, round after round -> every forward counts half as much again.
+    Example: predicted 20 ms and observed 30 ms, round after round -> every forward counts 1.5 times.
     """
 
     cost_model: CostModel
@@ -112,7 +115,7 @@ class OnlineCostModel:
 
     @classmethod
     def of(cls, cost_model: CostModel, target: TargetCorrection | None = None) -> "OnlineCostModel":
-        """One that trusts the price as far as it was measured."""
+        """A model with the initial weight of a measured or assumed cost."""
         trust = TRUST if cost_model.measured else 0.0
         return cls(
             cost_model,
@@ -121,9 +124,9 @@ class OnlineCostModel:
         )
 
     def on(self, cost_model: CostModel, learnt: bool) -> "OnlineCostModel":
-        """On another cost model, such as that of another context; by how much it is off, where that is known, stays.
+        """The same factors, where known, on another cost model, such as that of another context length.
 
-        learnt: rounds have shown what drafts take as well.
+        learnt: whether rounds have shown the cost of drafting as well.
         """
         guessed = cost_model.measured and not self.cost_model.measured
         if not learnt:
@@ -131,41 +134,44 @@ class OnlineCostModel:
                 self.target.measured()
             return OnlineCostModel.of(cost_model, self.target)
         self.cost_model = cost_model
-        if guessed:  # the factors were seconds over forwards
+        if guessed:  # the factors were in seconds per forward
             self._measured()
         return self
 
     def without_drafts(self) -> ExpectedRound:
-        """A round that drafts nothing."""
+        """The expected round without drafts."""
         return ExpectedRound(1.0, self.verify_s(0))
 
     def _measured(self) -> None:
-        """The price is in measured seconds from now on, and was in guessed ones."""
+        """Switch from assumed costs to measured seconds."""
         self.target.measured()
         self.drafts = CorrectionFactor(TRUST)
 
     def verify_s(self, drafts: float) -> float:
-        """The target's side of a round: its forward and the rest."""
+        """Seconds of the target's side of a round: its forward and the rest."""
         if isinstance(drafts, int) and drafts < _LISTED:
             return self._list()[drafts]
         return self.target.value(drafts) * (self.cost_model.verify_s(drafts) + self.cost_model.rest_s)
 
     def draft_s(self, steps: float) -> float:
-        """Drafting so many tokens, or levels of a tree."""
+        """Seconds of drafting `steps` tokens, or levels of a tree."""
         factor = self.drafts if self.drafts.known else self.target.whole
         return factor.value * self.cost_model.draft_s(steps)
 
     def seconds(self, drafts: float, steps: float | None = None) -> float:
-        """A whole round. steps: of drafting, where they are not the drafts that are verified."""
+        """Seconds of a whole round. steps: the steps of drafting, if they differ from the verified drafts."""
         return self.verify_s(drafts) + self.draft_s(drafts if steps is None else steps)
 
     def after(self, steps: float) -> Callable[[int], float]:
-        """The seconds of a round by how many drafts are verified, after so many steps: to be asked many times."""
+        """The seconds of a round as a function of its verified drafts, after `steps` steps of drafting.
+
+        The function is made for many calls.
+        """
         drafting, listed = self.draft_s(steps), self._list()
         return lambda drafts: (listed[drafts] if drafts < _LISTED else self.verify_s(drafts)) + drafting
 
     def _list(self) -> list[float]:
-        """The target's side by drafts, computed once a round from what the price says, which is read once."""
+        """The target's side by number of drafts, computed once per round."""
         cost_model, target = self.cost_model, self.target
         if self._priced is None or self._priced[0] is not cost_model:
             self._priced = cost_model, [cost_model.verify_s(drafts) + cost_model.rest_s for drafts in range(_LISTED)]
@@ -175,11 +181,11 @@ class OnlineCostModel:
         return self._listed[2]
 
     def see_target(self, round: Round) -> None:
-        """Learn from what the target's side took; where nothing was drafted, all of it."""
+        """Learn from the seconds of the target's side; without drafts, from all seconds of the round."""
         drafts = len(round.drafts)
         seconds = round.verify_s + round.other_s + (0.0 if drafts else round.draft_s)
         self.target.update(drafts, seconds, self.cost_model.verify_s(drafts) + self.cost_model.rest_s)
 
     def see_drafts(self, round: Round, steps: int) -> None:
-        """Learn from what so many steps of drafting took."""
+        """Learn from the seconds of `steps` steps of drafting."""
         self.drafts.update(round.draft_s, self.cost_model.draft_s(steps))

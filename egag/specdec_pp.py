@@ -1,4 +1,4 @@
-"""SpecDec++ (arXiv 2405.19715): stop where a rejection among the drafts so far is likely enough."""
+"""SpecDec++ (arXiv 2405.19715): stops if a rejection among the drafts so far is probable enough."""
 
 from egag.calibration import Calibration
 from egag.draft_distribution import DraftDistribution, Token
@@ -7,11 +7,11 @@ from utils.events import Round
 
 
 class SpecDecPpGamma(LengthRule):
-    """Stop after a draft where 1 - a_1 a_2 ... a_i > h, a_j the chance that draft j is accepted; it is kept.
+    """Stops after a draft with 1 - a_1 a_2 ... a_i > h, a_j the acceptance probability of draft j; the draft is kept.
 
-    The paper trains a head for a. Here it is a calibrated function of the drafter's own probability q of the draft,
-    learned from verdicts (`Calibration`), which begins as a = q. With `specdec_remember` on it goes on with the next
-    prompt. q is read on the CPU: a wait a draft on a GPU. A drafter without a distribution drafts to the limit.
+    The paper trains a head for a. Here a is a calibrated function of the drafter's probability q of the draft, learnt
+    from verdicts (`Calibration`). It starts as a = q. With `specdec_remember` it continues on the next prompt. q is
+    read on the CPU, which costs one wait per draft on a GPU. A drafter without a distribution drafts to the limit.
 
     Example with h 0.5, before anything was judged: q 0.85, 0.75, 0.55 -> 1 - 0.85 = 0.15, 0.36, 0.65: three drafts.
     """
@@ -41,7 +41,7 @@ class SpecDecPpGamma(LengthRule):
         return drafted < self.gamma and 1 - self._survival <= self.threshold
 
     def update(self, round: Round) -> None:
-        """From the drafts that were judged, as far as the rule was asked after them."""
+        """Learn from the judged drafts for which the rule was asked."""
         judged = self._chances[: round.tested]
         for place, chance in enumerate(judged):
             self._calibration.learn(chance, place < round.accepted)

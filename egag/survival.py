@@ -1,4 +1,4 @@
-"""Survival times cost: drafts go on while the tokens expected of a round, over its seconds, rise."""
+"""Survival over cost: drafting continues while the expected tokens per second of the round rise."""
 
 from collections.abc import Sequence
 
@@ -12,19 +12,19 @@ from egag.tree_growth import TreeGrowth
 from egag.truncation import Truncation
 from utils.events import Round
 
-# A chain this unlikely to be reached is not worth looking along.
+# Positions with a lower survival are not considered.
 _REACHED = 0.02
-# No price makes a draft worth verifying that survives more seldom.
+# A draft with a lower survival is never profitable.
 _OF_USE = 0.003
 
 
 class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
-    """Weighs S_i, the chance that draft i is reached and accepted, against what i drafts cost (docs/algorithms).
+    """Compares S_i, the probability that draft i is reached and accepted, with the cost of i drafts (docs/algorithms).
 
-    S_i = a_1 ... a_i with a_j from `AcceptanceEstimator`; E_i = 1 + S_1 + ... + S_i tokens are expected of i drafts,
-    which take T_i by `OnlineCostModel`; E_i / T_i is to be the most. A drafter that draws is asked draft by draft, a
-    copy or a tree is cut before it is verified. No drafts at all where E_0 / T_0 is the most: then `ExplorationBudget`
-    says when to try again. To read a distribution is to wait for the device, once a draft.
+    S_i = a_1 ... a_i with a_j from `AcceptanceEstimator`. E_i = 1 + S_1 + ... + S_i is the expected number of tokens
+    with i drafts. T_i is their time by `OnlineCostModel`. The rule maximises E_i / T_i. A drafter that draws is asked
+    draft by draft; a copy or a tree is cut before verification. If E_0 / T_0 is the maximum the round has no drafts,
+    and `ExplorationBudget` decides when to try again. Each read of a distribution waits for the device, once per draft.
     """
 
     _sure: float | None = None
@@ -66,7 +66,7 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         survival = self.survival[-1] * self.learnt.acceptance.chance(read)
         if not drafted:
             self._sure = survival
-        # The forward that told this distribution is paid for either way.
+        # The forward of this distribution is paid for in any case.
         without, with_it = (
             ExpectedRound(self._tokens + more, self.seconds(drafted + n)) for n, more in ((0, 0.0), (1, survival))
         )
@@ -133,7 +133,7 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         self._drafts.place = tuple(rows)
 
     def expected(self) -> ExpectedRound:
-        """What a round with drafts is expected to bring before anything is drafted."""
+        """The expected round with drafts, before drafting."""
         return self.learnt.expected()
 
     def update(self, round: Round) -> None:
@@ -145,7 +145,10 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         self._decide()
 
     def learn(self, round: Round, timed: bool = True) -> None:
-        """Learn from the verdict on its own drafts, and from what they took; not timed: what another's took mostly."""
+        """Learn from the verdict on its own drafts, and from their time.
+
+        timed: False if another drafter took most of the time.
+        """
         if self.live and timed:
             self.learnt.live.see_drafts(round, self._steps)
         if self._sure is not None:
@@ -166,13 +169,13 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         return self.learnt.described() if self.remember and self.learnt.rounds else ""
 
     def _start(self) -> None:
-        """A round begins: nothing is drafted. survival: that of the text, then of each draft."""
+        """Reset the state of the round. survival: of the text, then of each draft."""
         self._steps, self._tokens, self._drafts = 0, 1.0, DraftFeatures()
         self._sure = None
         self.survival: list[float] = [1.0]
 
     def _read(self, chances: Sequence[float], match: int, parents: Sequence[int] | None) -> None:
-        """What is known of each draft of a proposal that was not drawn, and its survival, as far as it is of use."""
+        """Set features and survival of the drafts of a proposal that was not drawn, until survival is negligible."""
         acceptance, survival, depth = self.learnt.acceptance, [1.0], [0]
         rows, above = list[Features](), range(-1, len(chances) - 1) if parents is None else parents
         for chance, parent in zip(chances, above, strict=True):
@@ -188,14 +191,17 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         self._steps = max(1, self._steps)
 
     def _features(self, share: float, depth: int, match: int = 0) -> Features:
-        """What is read of a draft that was not drawn; one that is told as certain is taken at its position's record."""
+        """The features of a draft that was not drawn.
+
+        For probability 1 the acceptance rate of its position replaces it.
+        """
         return features(share if share < 1.0 else self.learnt.acceptance.typical(depth), depth, match)
 
     def seconds(self, drafts: int) -> float:
         return self.learnt.live.seconds(drafts, self._steps)
 
     def _promising(self, drafted: int) -> bool:
-        """Whether more drafts can be expected to raise tokens over seconds."""
+        """Whether further drafts can raise the expected tokens per second."""
         seconds, typical = self.learnt.live.seconds, self.learnt.acceptance.typical
         tokens, survival, rate = self._tokens, self.survival[-1], self._tokens / seconds(drafted)
         for position in range(drafted, self.gamma):
@@ -208,7 +214,7 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         return False
 
     def _decide(self) -> None:
-        """Whether to draft in the next round; a copy costs nothing until it is verified, and is cut then."""
+        """Decide whether to draft in the next round. A copy costs nothing until verification, and is cut then."""
         if self.learnt.copies:
             self.gamma, self._trying = self.longest, False
             return

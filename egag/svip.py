@@ -1,4 +1,4 @@
-"""SVIP (arXiv 2411.18462): stop after a draft whose distribution was too spread out."""
+"""SVIP (arXiv 2411.18462): stops after a draft from a distribution of high entropy."""
 
 import math
 
@@ -9,10 +9,10 @@ _SCALE = 0.15
 
 
 class SvipGamma(LengthRule):
-    """Stop after a draft where sqrt(0.15 H) > h, H the entropy (nats) of its distribution; the draft is kept.
+    """Stops after a draft with sqrt(0.15 H) > h, H the entropy (nats) of its distribution; the draft is kept.
 
-    The root bounds how far drafter and target are apart. The entropy is read on the CPU: a wait a draft on a GPU. A
-    drafter without a distribution drafts to the limit.
+    The root bounds the distance between drafter and target. The entropy is read on the CPU, which costs one wait per
+    draft on a GPU. A drafter without a distribution drafts to the limit.
 
     Example with h 0.3: H 0.5 gives 0.274 and goes on, H 0.7 gives 0.324 and stops.
     """

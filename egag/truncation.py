@@ -1,20 +1,20 @@
-"""Which drafts of a finished proposal are verified: the contract, and what keeps all of them."""
+"""The contract for which drafts of a finished proposal are verified, and the default: all."""
 
 from collections.abc import Sequence
 
 
 class Truncation:
-    """Leaves out the end of a proposal that was not drawn: of copies, and of the nodes of trees. This one keeps all."""
+    """Cuts the end of a proposal that was not drawn: a copy, or the nodes of a tree. The default keeps all."""
 
     def truncate(self, chances: Sequence[float], match: int = 0, parents: Sequence[int] | None = None) -> int:
-        """How many drafts to have verified, from the first one on.
+        """The number of drafts to verify, from the first on.
 
-        chances: that a draft and all before it are right, as the drafter tells it, most likely first. match: how many
-        tokens of the text the copy was found by. parents: of a tree, as in a proposal. What is told here must follow
-        from the text alone, so that leaving the end out biases nothing: of a tree of drawn nodes the chances are those
-        of their ranks, and no chance of what was drawn.
+        chances: the drafter's probability of each draft's path, most probable first. match: the number of tokens of the
+        text that the copy matched. parents: of a tree, see `Proposal`. The arguments must follow from the text alone,
+        so that the cut causes no bias. For a tree of drawn nodes, chances are those of the ranks and not of the drawn
+        tokens.
         """
         return len(chances)
 
     def assign_rows(self, rows: Sequence[int]) -> None:
-        """Where the drafts that were kept stand in the proposal, which has those of others as well."""
+        """Set the rows of the kept drafts in a proposal that also has drafts of other drafters."""

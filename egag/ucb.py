@@ -1,4 +1,4 @@
-"""UCB1 over draft lengths (BanditSpec, arXiv 2505.15141): a bandit that is paid in tokens a second."""
+"""UCB1 over draft lengths (BanditSpec, arXiv 2505.15141): a bandit whose reward is tokens per second."""
 
 from egag.bandit import Bandit
 from egag.length_rule import LengthRule
@@ -6,10 +6,10 @@ from utils.events import Round
 
 
 class UcbGamma(LengthRule):
-    """Plays the length that `Bandit` chooses.
+    """Uses the length that `Bandit` chooses.
 
-    Arms are 0 (no drafts), 1, 2, 4, ... up to `ucb_gamma_max`. With `ucb_remember` on what was learned goes on with the
-    next prompt.
+    Arms are 0 (no drafts), 1, 2, 4, ... up to `ucb_gamma_max`. With `ucb_remember` the estimates continue on the next
+    prompt.
 
     Example with s 0: rates 20, 25 and 24 for the lengths 0, 1 and 2 -> 1.
     """

@@ -1,4 +1,4 @@
-"""UCB1 over draft-length rules (BanditSpec, arXiv 2505.15141): each round one of several rules decides."""
+"""UCB1 over draft-length rules (BanditSpec, arXiv 2505.15141): a bandit chooses the rule of each round."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -11,12 +11,12 @@ from utils.events import Round
 
 
 class UcbRules(DelegatingRule):
-    """Lets the rule decide that `Bandit` chooses; the choice of a round stands before it begins.
+    """Uses the rule that `Bandit` chooses; the choice is made before the round begins.
 
-    A rule hears the rounds that it decided, and no others: what it would have made of those it cannot know. With
-    `remember` on what was learned goes on with the next prompt, and so does what the rules remember themselves.
+    A rule learns only from rounds that it decided, because its drafts in other rounds are unknown. With `remember` the
+    estimates continue on the next prompt, and so does the memory of the rules.
 
-    Example with s 0: fixed brought 20 tokens a second and svip 25 -> svip decides.
+    Example with s 0: fixed gave 20 tokens per second and svip 25 -> svip decides.
     """
 
     def __init__(self, rules: Mapping[str, LengthRule], exploration: float = 0.2, remember: bool = True) -> None:

@@ -1,6 +1,6 @@
-"""Drafters without a model: what the text so far says about what comes next.
+"""Drafters without a model: they draft from the text so far.
 
-For code that calls it: `ngram_assisted_speculative_generate`, `NGramStorage`, `OneLevelNGramStorage`.
+The public names are `ngram_assisted_speculative_generate`, `NGramStorage` and `OneLevelNGramStorage`.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["NGramStorage", "OneLevelNGramStorage", "ngram_assisted_speculative_g
 
 
 def __getattr__(name: str) -> Any:
-    """The public function, imported when it is asked for: torch takes a second."""
+    """The public function, imported at its first use, because importing torch takes a second."""
     if name != "ngram_assisted_speculative_generate":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ngram_assisted.ngram_assisted import ngram_assisted_speculative_generate

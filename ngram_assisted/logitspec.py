@@ -1,4 +1,4 @@
-"""LogitSpec (arXiv 2507.01449): what the target nearly said instead of the last token may be what it says next."""
+"""LogitSpec (arXiv 2507.01449): the target's other candidates for the last token are guesses of the next token."""
 
 from collections import abc
 from dataclasses import dataclass, field
@@ -14,19 +14,19 @@ from utils.device.sent import sent
 from utils.events import Round
 
 _SIZES = (3, 2, 1)
-# How often a token is right, by the size of the n-gram that it ends and that was seen before (0: none was): the
-# target's candidate of the first rank, what a copy begins with, what a copy goes on with. Of the embedded target on
-# prompts that drafters are trained on.
+# The accuracy of a token by the size of the known n-gram that ends in it (0 = none): for the target's best other
+# candidate, for the first token of a copy, and for later tokens of a copy. Measured with the embedded target on the
+# prompts of drafter training.
 _GUESSED = (0.02, 0.04, 0.3, 0.8)
 _BEGUN = (0.0, 0.2, 0.55, 0.8)
 _GOES_ON = (0.0, 0.6, 0.7, 0.87)
-# What the next rank is worth.
+# The factor from one rank to the next.
 _RANK = 0.97
 
 
 @dataclass(slots=True)
 class _State:
-    """What is kept for a sequence: where its n-grams ended, and the target's candidates for its last token."""
+    """The state for a sequence: the index of its n-grams, and the target's candidates for its last token."""
 
     index: GramIndex = field(default_factory=lambda: GramIndex(_SIZES))
     candidates: abc.Sequence[int] = ()
@@ -34,7 +34,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """Tokens that may follow the text, and the chances that each and all before it are right."""
+    """Tokens that may follow the text, and the probability of each that it and all before it are right."""
 
     tokens: abc.Sequence[int]
     chances: abc.Sequence[float]
@@ -42,7 +42,7 @@ class _Path:
 
 @dataclass(slots=True)
 class _GuessTree:
-    """The likeliest nodes of several paths, which share what they begin with; most likely first."""
+    """The most probable nodes of several paths, with shared prefixes, in falling order."""
 
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
@@ -50,11 +50,11 @@ class _GuessTree:
 
 
 class LogitSpecDrafter(Drafter):
-    """Copies what followed the text's end, and what followed it with each of the target's guesses of the next token.
+    """Copies the continuation of the text's end, alone and extended by each of the target's guesses of the next token.
 
-    The row that the last token was chosen from also tells what may follow it: its `logitspec_top_k` best tokens but for
-    that one are the guesses. Each is a draft, with a copy behind it where its n-gram was seen before, and the tree
-    holds the likeliest nodes. A draft is a point mass.
+    The logits of the last token also predict the next one: the guesses are the `logitspec_top_k` best tokens except the
+    chosen one. Each guess is a draft. A copy follows it if its n-gram occurred before. The tree holds the most probable
+    nodes, and a draft is a point mass.
     """
 
     def __init__(self, logitspec_top_k: int = 32) -> None:
@@ -90,7 +90,7 @@ class LogitSpecDrafter(Drafter):
 
 
 def _copied(index: GramIndex, text: abc.Sequence[int], guess: abc.Sequence[int], limit: int) -> tuple[_Path, int]:
-    """What followed the end of text and guess earlier in the text, and how many tokens it was found by."""
+    """The continuation of text and guess earlier in the text, and the length of the match in tokens."""
     place = index.find([*text[-_SIZES[0] - 1 :], *guess])
     if place is None:
         return _Path((), ()), 0
@@ -100,14 +100,14 @@ def _copied(index: GramIndex, text: abc.Sequence[int], guess: abc.Sequence[int],
 
 
 def _guess(index: GramIndex, text: abc.Sequence[int], rank: int, token: int, limit: int) -> _Path:
-    """A guess and the copy behind it."""
+    """A guess and the copy after it."""
     copy, size = _copied(index, text, (token,), limit - 1)
     chance = _GUESSED[size] * _RANK**rank
     return _Path([token, *copy.tokens], [chance, *(chance * further for further in copy.chances)])
 
 
 def _likeliest(paths: abc.Sequence[_Path], count: int) -> _GuessTree:
-    """The tree of the `count` likeliest nodes on these paths, each of which gets less likely."""
+    """The tree of the `count` most probable nodes on these paths, whose probabilities fall."""
     tree, rows = _GuessTree(), dict[tuple[int, int], int]()
     waiting = [(-path.chances[0], number, 0, -1) for number, path in enumerate(paths) if path.tokens]
     heapify(waiting)

@@ -1,4 +1,4 @@
-"""NASD: n-gram assisted speculative decoding. Counts of the text so far draft what comes next."""
+"""NASD: n-gram assisted speculative decoding. Counts of the text so far predict the next tokens."""
 
 from collections import abc
 from copy import copy, deepcopy
@@ -18,10 +18,10 @@ from utils.events import Round
 class NgramDrafter(Drafter):
     """Drafts the most frequent continuation until a context is unknown; a draft is a point mass.
 
-    The storage is filled from the prompt, then from what is emitted, and at every position on the accepted
-    path with the target's other top `top_k_filler` candidates. `top_k_filler` 1 counts the emitted token
-    only (the NAPD method). With `reset` off all sequences share the counts of `storage`; with it on each has its
-    own, and `storage` is that of the last.
+    The storage counts the prompt and then the emitted tokens. At every position of the accepted path it also counts the
+    target's other top `top_k_filler` candidates. `top_k_filler` 1 counts the emitted token only (the NAPD method). With
+    `reset` each sequence has its own counts, and `storage` is that of the last sequence. Without `reset` all sequences
+    share the counts of `storage`.
     """
 
     def __init__(self, storage: NGramStorage, top_k_filler: int = 3, reset: bool = True) -> None:
@@ -54,17 +54,17 @@ class NgramDrafter(Drafter):
         return Proposal(sent(kept, seq.device))
 
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
-        """The most frequent tokens after text and `pending` drafts, until a context is unknown."""
+        """The most frequent tokens after the text and the `pending` drafts, until a context is unknown."""
         storage: NGramStorage = seq.drafter_state[self]
         text = [*seq.tokens[1 - storage.n :], *pending]
         return list(islice(self._following(storage, text), max(0, limit)))
 
     def fallback(self, tokens: abc.Sequence[int]) -> int | None:
-        """What is drafted behind an unknown context of this text; None ends the draft."""
+        """The draft after an unknown context of this text; None ends the draft."""
         return None
 
     def _following(self, storage: NGramStorage, tokens: abc.Sequence[int]) -> abc.Iterator[int]:
-        """The most frequent token, then the one after it, and so on, until a context is unknown."""
+        """Repeatedly the most frequent next token, until a context is unknown."""
         order, fallback = storage.n - 1, self.fallback(tokens)
         window = list(tokens[-order:])
         while True:
@@ -89,7 +89,7 @@ class NgramDrafter(Drafter):
                     storage.update(context, other)
 
     def adopt(self, earlier: Drafter, share: bool = False) -> None:
-        """Counts of a storage of the same kind and order."""
+        """Take over the counts of a storage of the same class and order."""
         if isinstance(earlier, NgramDrafter) and (type(earlier.storage), earlier.storage.n) == (
             type(self.storage),
             self.storage.n,
@@ -100,7 +100,7 @@ class NgramDrafter(Drafter):
         return f"{len(self.storage):,} contexts counted"
 
     def _candidates(self, seq: Sequence, rows: list[int]) -> list[list[int]]:
-        """The target's most likely tokens at each judged position, `top_k_filler` of them."""
+        """The target's `top_k_filler` most probable tokens at each judged position."""
         if self.top_k_filler == 1 or seq.logits is None:
             return [[] for _ in rows]
         judged = seq.logits.index_select(0, sent(rows, seq.logits.device))

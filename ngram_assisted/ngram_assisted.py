@@ -33,13 +33,13 @@ def ngram_assisted_speculative_generate(
     stop_if_unknown: bool = False,
     debug: bool = False,
 ) -> tuple[list[int], float]:
-    """The new ids of n-gram assisted decoding and the acceptance rate, accepted / drafted.
+    """The new ids of n-gram assisted decoding and the acceptance rate alpha, accepted / drafted.
 
-    ngramstorage: counts that draft. The prompt is added to what it holds; `reset()` it for a fresh start. Where the
-    target is an encoder-decoder model, the prompt is what its encoder reads, and drafts are copied from there too.
-    filler_top_k: the target's candidates a position that are counted; 1 = only the emitted token.
-    stop_if_unknown: draft nothing behind a context that was never seen; otherwise the text's most frequent token.
-    Other arguments: see `sampling.speculative_generate`.
+    ngramstorage: the counts that draft. The prompt is added to its contents; call `reset()` for a fresh start. If the
+    target is an encoder-decoder model, the prompt is the encoder's input, and drafts are copied from it too.
+    filler_top_k: the number of the target's candidates that are counted per position; 1 = the emitted token only.
+    stop_if_unknown: whether to draft nothing after an unknown context; otherwise the text's most frequent token is
+    drafted. Other arguments: see `sampling.speculative_generate`.
     """
     if not isinstance(ngramstorage, NGramStorage):
         raise UserError(f"ngramstorage {quoted(ngramstorage)} given; expected an instance such as NGramStorage(3)")
@@ -63,7 +63,7 @@ def ngram_assisted_speculative_generate(
 
 
 class _NeverAtALoss(NgramDrafter):
-    """Behind an unknown context it drafts the most frequent token of what it was asked to continue."""
+    """Drafts the most frequent token of the given text after an unknown context."""
 
     def fallback(self, tokens: Sequence[int]) -> int | None:
         return Counter(tokens).most_common(1)[0][0]

@@ -1,4 +1,4 @@
-"""Counts of n-grams: which token has followed a context most often."""
+"""Counts of n-grams: the most frequent token after each context."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import index
@@ -12,14 +12,14 @@ Gram = tuple[int, ...]
 
 
 class NGramStorage:
-    """Counts of k-grams of every order k in [2, n]; the longest known context answers.
+    """Counts of k-grams of every order k in [2, n]; the longest known context decides.
 
-    A context is the k - 1 tokens before a token. Its answer is the token with the highest count; on a tie
-    the one that reached that count first. Updates and look-ups take O(n). Ids come as a list, or as a tensor `[n]` or
-    `[1, n]`.
+    A context is the k - 1 tokens before a token. Its prediction is the token with the highest count. On a tie the token
+    that reached the count first wins. Updates and look-ups take O(n). Ids come as a list, or as a tensor `[n]` or `[1,
+    n]`.
 
-    vocab_size: where it is given, every id counted or restored must be below it. Raises `UserError` (a `ValueError`)
-    for such an id, for an order below 2, and for what is no list of ids.
+    vocab_size: if given, the upper bound of all ids. Raises `UserError` (a `ValueError`) for a larger id, for an order
+    below 2, and for arguments that are no list of ids.
     """
 
     def __init__(self, n: int, vocab_size: int | None = None) -> None:
@@ -39,16 +39,15 @@ class NGramStorage:
         self._best: dict[Gram, int] = {}
 
     def initialize(self, tokens: Ids) -> None:
-        """Count every n-gram of a text. Where an id is refused, nothing was counted."""
+        """Count every n-gram of a text. If an id is invalid, nothing is counted."""
         ids = self._known(token_ids("tokens", tokens))
         for place in range(1, len(ids)):
             self._add(ids[max(0, place - self.n + 1) : place], ids[place])
 
     def update(self, context: Ids, token: OneOrMore) -> None:
-        """Count `token` after the last k - 1 tokens of `context`, for every order k that it fills.
+        """Count `token` after the last k - 1 tokens of `context`, for every order k that the context fills.
 
-        token: an id, or several that may stand there, each of which is counted. Where an id is refused, nothing was
-        counted.
+        token: an id, or several alternatives, which are all counted. If an id is invalid, nothing is counted.
         """
         before, following = token_ids("context", context)[-self.n + 1 :], one_or_more("token", token)
         self._known([*before, *following])
@@ -65,24 +64,24 @@ class NGramStorage:
         return None
 
     def has_gram(self, gram: Ids) -> bool:
-        """Whether the n-gram (a context and its token) was ever counted."""
+        """Whether the n-gram (a context and its token) has been counted."""
         ids = token_ids("gram", gram)
         return bool(ids) and ids[-1] in self._counts.get(tuple(ids[:-1]), {})
 
     def __len__(self) -> int:
-        """Number of contexts known."""
+        """The number of known contexts."""
         return len(self._best)
 
     def contexts(self) -> Iterator[tuple[Gram, list[tuple[int, int]]]]:
-        """Each context with its tokens and their counts; the answer comes first."""
+        """Each context with its tokens and their counts; the prediction comes first."""
         for context, counts in self._counts.items():
             best = self._best[context]
             yield context, [(best, counts[best]), *((t, c) for t, c in counts.items() if t != best)]
 
     def restore(self, contexts: Iterable[tuple[Gram, Sequence[tuple[int, int]]]]) -> None:
-        """Hold these counts and no others; the first token of a context is its answer.
+        """Replace all counts; the first token of a context is its prediction.
 
-        Where an id is refused, the counts are those of before.
+        If an id is invalid, the old counts stay.
         """
         contexts = list(contexts)
         for context, counts in contexts:
@@ -93,15 +92,15 @@ class NGramStorage:
             self._best[context] = counts[0][0]
 
     def _known(self, ids: Sequence[int]) -> Sequence[int]:
-        """The ids as they are, all of the vocabulary where there is one."""
+        """The ids unchanged. Raises `UserError` for an id outside the vocabulary, if a size is given."""
         return ids if self.vocab_size is None else known("token", ids, self.vocab_size)
 
     def _filled(self, context: Sequence[int]) -> Sequence[int]:
-        """Those orders, highest first, whose contexts are no longer than this one."""
+        """The orders, highest first, whose contexts are no longer than this one."""
         return self.orders[max(0, self.n - 1 - len(context)) :]
 
     def _add(self, context: Sequence[int], token: int) -> None:
-        """Count a token behind a context, in every order that it fills."""
+        """Count a token after a context, in every order that the context fills."""
         for order in self._filled(context):
             self._count(tuple(context[len(context) - order + 1 :]), token)
 
@@ -122,7 +121,7 @@ class OneLevelNGramStorage(NGramStorage):
 
 
 def _at_least(name: str, value: Any, least: int) -> int:
-    """An integer of `least` or more. Raises `UserError`."""
+    """An integer of at least `least`. Raises `UserError` for other values."""
     try:
         if index(value) >= least:
             return index(value)

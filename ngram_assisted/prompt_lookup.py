@@ -1,4 +1,4 @@
-"""Prompt lookup (arXiv 2304.04487): find the last tokens earlier in the text, and copy what followed."""
+"""Prompt lookup (arXiv 2304.04487): finds the last tokens earlier in the text and copies the continuation."""
 
 from collections import abc
 from typing import Any, Self
@@ -13,10 +13,10 @@ Gram = tuple[int, ...]
 
 
 class GramIndex:
-    """Where each n-gram of a growing text ended, its last n-gram of every size left out.
+    """The end position of each n-gram of a growing text, without the last n-gram of every size.
 
-    It is left out because a text's end is always found at the end, where nothing follows. One dictionary
-    entry an n-gram: a look-up does not depend on the length of the text.
+    The last n-gram is left out because it would match itself, and nothing follows it. One dictionary entry per n-gram
+    makes the look-up time independent of the text's length.
     """
 
     def __init__(self, sizes: abc.Sequence[int], latest: bool = True) -> None:
@@ -25,7 +25,7 @@ class GramIndex:
         self._read = 0
 
     def read(self, tokens: abc.Sequence[int]) -> None:
-        """Index what is new in the text, which begins with what was read before."""
+        """Index the new tokens of the text, which begins with the tokens read before."""
         for end in range(max(1, self._read), len(tokens)):
             for size in self.sizes:
                 if size <= end:
@@ -35,7 +35,7 @@ class GramIndex:
         self._read = len(tokens)
 
     def find(self, tokens: abc.Sequence[int]) -> tuple[int, int] | None:
-        """Index of what followed the end of the text at the place it was found, longest end first, and that length.
+        """(index after the match of the text's end, length of the match), for the longest match; None without a match.
 
         Example: sizes 3, 2, 1 in the text 5 6 7 8 5 6 find the pair 5 6, which 7 at index 2 followed: (2, 2).
         """
@@ -47,10 +47,10 @@ class GramIndex:
 
 
 class PromptLookupDrafter(Drafter):
-    """Copies what followed the last n tokens, n from `max_ngram_size` down to `min_ngram_size`.
+    """Copies the continuation of the last n tokens, n from `max_ngram_size` down to `min_ngram_size`.
 
-    The copy ends with the text at the latest, as in transformers and vLLM: it does not read its own
-    drafts. A draft is a point mass.
+    The copy stops at the end of the text, as in transformers and vLLM, and does not run into its own drafts. A draft is
+    a point mass.
     """
 
     def __init__(self, max_ngram_size: int = 3, min_ngram_size: int = 1, lookup_occurrence: str = "latest") -> None:
@@ -73,11 +73,11 @@ class PromptLookupDrafter(Drafter):
         return Proposal(sent(kept, seq.device))
 
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
-        """What followed the end of text and `pending` drafts; a copy may run on into the drafts."""
+        """The continuation of the text and the `pending` drafts; a copy may run into the drafts."""
         return self.found(seq, limit, pending)[0]
 
     def found(self, seq: Sequence, limit: int, pending: abc.Sequence[int] = ()) -> tuple[abc.Sequence[int], int]:
-        """The same, and how many tokens of the text it was found by."""
+        """The same, and the number of matched tokens."""
         text, index = seq.text, seq.drafter_state[self]
         index.read(text)
         place = index.find([*text[-self.sizes[0] - 1 :], *pending])

@@ -1,4 +1,4 @@
-"""Counts of n-grams as a file: JSON, read whole or refused whole."""
+"""Counts of n-grams as a JSON file. A file is loaded completely or not at all."""
 
 import hashlib
 import json
@@ -16,13 +16,13 @@ Entry = tuple[Gram, list[tuple[int, int]]]
 
 
 def vocabulary_digest(vocabulary: Mapping[str, int]) -> str:
-    """What ids mean: counts of one tokenizer say nothing about another's."""
+    """A hash of a vocabulary: the counts of one tokenizer are meaningless for another."""
     pairs = sorted(vocabulary.items(), key=lambda pair: pair[1])
     return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
 
 
 def dumps(storage: NGramStorage, vocabulary: str) -> str:
-    """The file's text; one context a line. vocabulary: digest of the tokenizer's."""
+    """The text of the file, with one context per line. vocabulary: the digest of the tokenizer's vocabulary."""
     head = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -36,9 +36,9 @@ def dumps(storage: NGramStorage, vocabulary: str) -> str:
 
 
 def loads(text: str, vocabulary: str, size: int) -> NGramStorage:
-    """The storage of a file's text. `size`: number of ids in the vocabulary.
+    """The storage of a file's text. `size`: the number of ids in the vocabulary.
 
-    Raises `UserError` for anything that `dumps` did not write for this vocabulary.
+    Raises `UserError` for a text that `dumps` did not write for this vocabulary.
     """
     head, *lines = text.splitlines() or [""]
     about = _parse(head, 1)
@@ -59,12 +59,12 @@ def loads(text: str, vocabulary: str, size: int) -> NGramStorage:
 
 
 def kind(storage: NGramStorage) -> str:
-    """How the setting writes it, such as `basic 3`."""
+    """The class and order in the form of the setting, such as `basic 3`."""
     return f"{_name(storage)} {storage.n}"
 
 
 def _name(storage: NGramStorage) -> str:
-    """Its line in the table."""
+    """The storage's name in the table of methods."""
     return next(part.name for part in STORAGES.values() if part.load() is type(storage))
 
 
@@ -76,7 +76,7 @@ def _parse(line: str, number: int) -> Any:
 
 
 def _entry(content: Any, number: int, storage: NGramStorage, size: int) -> Entry:
-    """A context and its counts, checked."""
+    """A context and its counts, after validation."""
     try:
         context, counts = content
         entry = tuple(context), [(token, count) for token, count in counts]

@@ -1,4 +1,4 @@
-"""Suffix decoding (arXiv 2411.04975): trees of this text and of earlier responses say what may come next."""
+"""Suffix decoding (arXiv 2411.04975): trees of this text and of earlier responses predict the next tokens."""
 
 from collections import abc
 from dataclasses import dataclass
@@ -13,35 +13,35 @@ from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from utils.device.sent import sent
 
-# Of the tree of responses at least, so that drafters of smaller depths can share one.
+# The least depth of the tree of responses, so that drafters of smaller depths can share one tree.
 _DEPTH = 64
 
 
 @dataclass(frozen=True, slots=True)
 class _Trees:
-    """What is kept for a sequence: the tree of its text, and its end as earlier responses know it."""
+    """The state for a sequence: the tree of its text, and its suffixes in the tree of earlier responses."""
 
     text: TextTree
     recollection: Recollection
 
     def read(self, tokens: abc.Sequence[int]) -> None:
-        """Take in what is new in the text, which begins with what was read before."""
+        """Add the new tokens of the text, which begins with the tokens read before."""
         new = tokens[len(self.text) :]
         self.text.extend(new)
         self.recollection.extend(new)
 
 
 class SuffixDrafter(Drafter):
-    """Drafts the continuation that the longest good match promises most of; a draft is a point mass.
+    """Drafts the continuation of the match with the best score; a draft is a point mass.
 
-    Two trees: one of prompt and output, which is the sequence's, and `memory_tree` of the responses of earlier runs
-    that came to their end, which outlives them (`Engine.forget` drops it).
+    There are two trees. One holds the prompt and the output of the sequence. The other, `memory_tree`, holds the
+    responses of earlier finished runs and lasts until `Engine.forget`.
 
-    Drafts, scores and match lengths are those of the reference implementation, arctic-inference, but for
-    continuations that occurred equally often and for the running response, which it has in the memory too: most of
-    its scores then differ, and the drafts that are accepted hardly (docs/algorithms/suffix.md).
-    That package is not the tree itself: it comes as source only, and to build it takes a C++ compiler, CMake
-    and torch on every machine, to save less than 0.1 ms a round on ordinary text (scripts/lookup_cost.py).
+    Drafts, scores and match lengths equal those of the reference implementation, arctic-inference, with two exceptions.
+    Ties between equally frequent continuations may differ. The reference also keeps the running response in its memory,
+    which changes most scores and hardly any accepted drafts (docs/algorithms/suffix.md). The reference package is not
+    used here. It has no binary release, and a build needs a C++ compiler, CMake and torch. It would save less than 0.1
+    ms per round on ordinary text (scripts/lookup_cost.py).
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class SuffixDrafter(Drafter):
         return Proposal(tokens, draft.parents[:kept] if self.tree else None)
 
     def draft(self, seq: Sequence, budget: int, room: int) -> Draft:
-        """The better of both trees' drafts by score, `budget` tokens in all and `room` deep at most."""
+        """The draft with the better score of both trees, at most `budget` tokens in total and `room` levels."""
         trees: _Trees = seq.drafter_state[self]
         trees.read(seq.text)
         limits = Limits(budget, min(room, budget), self.factor, self.min_prob, self.tree)
@@ -82,7 +82,7 @@ class SuffixDrafter(Drafter):
         return earlier if earlier.tokens else here
 
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
-        """The best path after text and `pending` drafts, which count as matched where a tree knows them."""
+        """The best path after the text and the `pending` drafts, which count as matched if a tree has them."""
         trees: _Trees = seq.drafter_state[self]
         trees.read(seq.text)
         if limit < 1:

@@ -1,4 +1,4 @@
-"""The tree of earlier responses: a compressed trie that can forget the oldest one."""
+"""The tree of earlier responses: a compressed trie that can evict the oldest one."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -7,9 +7,9 @@ from ngram_assisted.suffix_tree import Branch, Match
 
 
 class _Node:
-    """An edge with the node at its end: `length` tokens of `text` from `start`, on `count` suffixes' way.
+    """An edge with the node at its end: `length` tokens of `text` from `start`, shared by `count` suffixes.
 
-    The text is the newest response that passes here, so that it is there as long as the node is.
+    The text is the newest response through this edge, so it exists as long as the node.
     """
 
     __slots__ = ("best", "children", "count", "length", "start", "text")
@@ -20,7 +20,7 @@ class _Node:
         self.best: _Node | None = None
 
     def put(self, child: "_Node") -> None:
-        """Hang a node below, in place of one that began with the same token."""
+        """Attach a child node; it replaces a child with the same first token."""
         if self.children is None:
             self.children = {}
         self.children[child.text[child.start]] = child
@@ -28,15 +28,14 @@ class _Node:
 
 TreePlace = tuple[_Node, int]
 DeepPlace = tuple[_Node, int, int]
-"""A place, and how many tokens lead to it from the root."""
+"""A place in the tree, and its depth in tokens from the root."""
 
 
 class ResponseTree:
     """Every substring of up to `depth` tokens of some responses, with its number of occurrences.
 
-    max_responses: as many are remembered, then the oldest goes, with its counts and the nodes that only it
-    needed; -1 = no limit, 0 = none. n tokens make at most 2n nodes: a response of 256 tokens takes about
-    50 kB.
+    max_responses: the largest number of responses. Beyond it the oldest is evicted with its counts and unused nodes. -1
+    = no limit, 0 = none. n tokens make at most 2n nodes: a response of 256 tokens takes about 50 kB.
     """
 
     def __init__(self, depth: int = 64, max_responses: int = -1) -> None:
@@ -47,21 +46,21 @@ class ResponseTree:
 
     @property
     def responses(self) -> int:
-        """How many responses are remembered."""
+        """The number of responses."""
         return len(self._responses)
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
+        """The number of nodes."""
         return self._nodes
 
     @property
     def memory_bytes(self) -> int:
-        """Estimate: 150 bytes a node, its share of dictionaries in it (measured: 140 to 170), and the tokens."""
+        """An estimate: 150 bytes per node with its share of dictionaries (measured: 140 to 170), and the tokens."""
         return self._nodes * 150 + sum(len(response) for response in self._responses) * 8
 
     def add(self, response: Sequence[int]) -> None:
-        """Remember a response; the oldest one goes where there is no room."""
+        """Add a response; the oldest one is evicted if there is no room."""
         if self.max_responses == 0 or not response:
             return
         text = tuple(response)
@@ -72,12 +71,12 @@ class ResponseTree:
             self._forget(self._responses.popleft())
 
     def add_all(self, other: "ResponseTree") -> None:
-        """Remember what another tree does, from its texts alone: it may have been left in the middle of a step."""
+        """Add the responses of another tree from its texts alone; its nodes may be in the middle of an update."""
         for response in other._responses:
             self.add(response)
 
     def follow(self, token: int, places: Sequence[TreePlace]) -> list[TreePlace]:
-        """The places after one more token, from the root and from each of `places`, until it is not found."""
+        """The places after one more token, from the root and from each of `places`, as long as the token is found."""
         places_found: list[TreePlace] = []
         for node, at in ((self._root, 0), *places):
             if at < node.length:
@@ -91,7 +90,7 @@ class ResponseTree:
         return places_found
 
     def _insert(self, text: tuple[int, ...], at: int, end: int) -> None:
-        """Count the suffix `text[at:end]` on its way down from the root."""
+        """Count the suffix `text[at:end]` along its path from the root."""
         node = self._root
         while at < end:
             child = node.children.get(text[at]) if node.children else None
@@ -114,7 +113,7 @@ class ResponseTree:
         return leaf
 
     def _split(self, parent: _Node, node: _Node, length: int) -> _Node:
-        """Cut a node's edge after `length` tokens; the upper part is returned."""
+        """Split a node's edge after `length` tokens, and return the upper part."""
         upper = _Node(node.text, node.start, length, node.count)
         node.start += length
         node.length -= length
@@ -131,7 +130,7 @@ class ResponseTree:
             self._remove(text, start, min(len(text), start + self.depth))
 
     def _remove(self, text: tuple[int, ...], at: int, end: int) -> None:
-        """Take back one suffix; a node that no suffix needs goes, with all below it (there is one suffix)."""
+        """Remove one suffix. A node without a suffix is removed with its subtree, which belongs to that suffix."""
         above, node = self._root, self._root
         while at < end:
             children = node.children or {}
@@ -148,7 +147,7 @@ class ResponseTree:
         self._merge(above, node)
 
     def _merge(self, parent: _Node, node: _Node) -> None:
-        """Join a node with its only child where nothing ends between them."""
+        """Join a node with its only child if no suffix ends between them."""
         if node is self._root or not node.children or len(node.children) > 1:
             return
         (child,) = node.children.values()
@@ -161,11 +160,11 @@ class ResponseTree:
 
 
 class Recollection:
-    """What the remembered responses say about a text that is being read; stale once a response is added.
+    """The matches of a growing text in the remembered responses; stale after a response is added.
 
-    It keeps the place of every end of the text: a token moves each of them one step, which costs less than
-    searching them all from the root. depth: of the substrings that count, that of the memory at most, which has no
-    other counts for them than a memory of this depth.
+    It keeps the place of every suffix of the text. A token moves each place by one step, which costs less than a new
+    search from the root. depth: the longest substring that counts, at most the depth of the memory. The counts up to
+    this depth do not depend on the depth of the memory.
     """
 
     def __init__(self, memory: ResponseTree, depth: int | None = None) -> None:
@@ -174,13 +173,13 @@ class Recollection:
         self._read = 0
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Read on: only the last `depth` tokens matter."""
+        """Read more tokens: only the last `depth` tokens matter."""
         self._read += len(tokens)
         for token in tokens[-self.depth :]:
             self._places = self.memory.follow(token, self._places[: self.depth - 2])
 
     def matches(self) -> list[Match[DeepPlace]]:
-        """Where ends of the text occur, longest first; those that occur equally often share a place."""
+        """The places of the text's suffixes, longest first; suffixes that occur equally often share a place."""
         places = self._places[: max(0, self._read - 1)]
         counts = [place[0].count for place in places]
         matches_found: list[Match[DeepPlace]] = []
@@ -217,7 +216,7 @@ class Recollection:
 
 
 def _common(node: _Node, text: tuple[int, ...], at: int, length: int) -> int:
-    """How many of `length` tokens of a node's edge equal `text[at:]`; one comparison where all do."""
+    """The number of the `length` tokens of a node's edge that equal `text[at:]`; one comparison if all do."""
     edge, start = node.text, node.start
     if edge[start : start + length] == text[at : at + length]:
         return length
@@ -228,9 +227,9 @@ def _common(node: _Node, text: tuple[int, ...], at: int, length: int) -> int:
 
 
 def _rank(node: _Node, child: _Node) -> None:
-    """Keep the most frequent child, after the count of `child` went up; on a tie it, as `TextTree` does.
+    """Update the most frequent child after the count of `child` rose; on a tie `child` wins, as in `TextTree`.
 
-    None stands for "look for it when it is asked for", which an eviction leaves behind.
+    None means that the child is searched at its next use, which is the case after an eviction.
     """
     best = node.best
     if (best is None and len(node.children or ()) == 1) or (best is not None and child.count >= best.count):
@@ -238,5 +237,5 @@ def _rank(node: _Node, child: _Node) -> None:
 
 
 def _size(node: _Node) -> int:
-    """Number of nodes from here down."""
+    """The number of nodes of this subtree."""
     return 1 + sum(_size(child) for child in (node.children or {}).values())

@@ -1,4 +1,4 @@
-"""The tree of one growing text: a suffix automaton that counts."""
+"""The tree of one growing text: a suffix automaton with counts."""
 
 import sys
 from collections.abc import Sequence
@@ -7,13 +7,13 @@ from ngram_assisted.suffix_tree import Branch, Match
 
 
 class TextTree:
-    """Every substring of a text, with its number of occurrences while it is at most `depth` tokens long.
+    """Every substring of a text, with its number of occurrences for lengths up to `depth` tokens.
 
-    A state stands for substrings that end in the same places; its link is the state of their longest end
-    that also occurs elsewhere. n tokens make at most 2n states, however the text repeats itself (a trie
-    of depth 64 would need up to 64n), and a token costs a few dictionary look-ups: the automaton's own
-    growth is constant on average, and the counts go up along one chain of links, which holds as many
-    states as the last `depth` tokens have ends that occur differently often.
+    A state is a class of substrings with the same end positions. Its link is the state of their longest suffix that
+    also occurs elsewhere. n tokens make at most 2n states, whatever repeats in the text. A trie of depth 64 would need
+    up to 64n nodes. A token costs a few dictionary look-ups. The growth of the automaton is constant on average. The
+    counts rise along one chain of links, with one state for each different count among the suffixes of the last `depth`
+    tokens.
     """
 
     def __init__(self, depth: int = 64) -> None:
@@ -28,26 +28,26 @@ class TextTree:
         self._last = 0
 
     def __len__(self) -> int:
-        """Number of tokens."""
+        """The number of tokens."""
         return len(self._tokens)
 
     @property
     def nodes(self) -> int:
-        """Number of states."""
+        """The number of states."""
         return len(self._next)
 
     @property
     def memory_bytes(self) -> int:
-        """Estimate: one small dictionary, four numbers and four references a state."""
+        """An estimate: one small dictionary, four numbers and four references per state."""
         return self.nodes * (sys.getsizeof({0: 0}) + 4 * 8 + 3 * 28) + len(self) * 8
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Let the text go on."""
+        """Append tokens to the text."""
         for token in tokens:
             self._append(token)
 
     def matches(self) -> list[Match[int]]:
-        """Where ends of the text occur, longest first; what occurs once occurs at the end only."""
+        """The places of the text's suffixes, longest first; a suffix that occurs once is left out."""
         matches_found: list[Match[int]] = []
         longest = min(self.depth, len(self)) - 1
         state = self._shorten(self._last, longest)
@@ -84,22 +84,22 @@ class TextTree:
             before = self._link[before]
 
     def _rank(self, state: int, token: int) -> None:
-        """Keep the most frequent continuation, after the count of `token` went up.
+        """Update the most frequent continuation after the count of `token` rose.
 
-        On a tie it is the one that reached the count last: what was said lately is said again.
+        On a tie the token that reached the count last wins, because recent text tends to repeat.
         """
         below, best = self._next[state], self._best[state]
         if best < 0 or self._count[below[token]] >= self._count[below[best]]:
             self._best[state] = token
 
     def _shorten(self, state: int, length: int) -> int:
-        """The state of the end of `length` tokens of what `state` stands for."""
+        """The state of the suffix of `length` tokens of `state`'s substrings."""
         while state > 0 and self._length[self._link[state]] >= length:
             state = self._link[state]
         return state
 
     def _grow(self, token: int) -> None:
-        """The step of Blumer et al. (1985): a state for the whole text, and a split where one is needed."""
+        """The step of Blumer et al. (1985): a state for the whole text, and a split if needed."""
         new = self._state(self._length[self._whole] + 1, {}, 0, 0, -1)
         state, self._whole = self._whole, new
         while state >= 0 and token not in self._next[state]:
@@ -109,7 +109,7 @@ class TextTree:
             self._link[new] = self._split(state, token)
 
     def _split(self, state: int, token: int) -> int:
-        """The state of what `state` stands for + token, apart from longer substrings that end there."""
+        """The state of `state`'s substrings + token, separated from longer substrings with the same end."""
         target, length = self._next[state][token], self._length[state] + 1
         if self._length[target] == length:
             return target

@@ -1,8 +1,8 @@
-"""Suffix decoding's drafts (arXiv 2411.04975), from any tree that counts what follows what.
+"""The drafts of suffix decoding (arXiv 2411.04975), from any tree that counts continuations.
 
-A tree holds every substring of its texts up to a depth D, with its number of occurrences. The context's
-last m tokens are matched for m = 1, 2, ...; below each match the counts say how likely each continuation
-was, and the match whose drafts promise the most accepted tokens wins.
+A tree holds every substring of its texts up to a depth D, with its number of occurrences. The context's last m tokens
+are matched for m = 1, 2, .... The counts after each match give the probability of each continuation. The match whose
+drafts have the most expected accepted tokens wins.
 """
 
 import math
@@ -22,7 +22,7 @@ _Row = tuple[int, int, int]
 class Match(Generic[C]):
     """A place in a tree that the last m tokens of the context lead to, for every m in [shortest, longest].
 
-    These suffixes occur equally often, hence in the same places, hence with the same continuations.
+    These suffixes occur equally often, so they occur at the same positions and have the same continuations.
     """
 
     shortest: int
@@ -35,8 +35,8 @@ class Match(Generic[C]):
 class Draft:
     """Drafted tokens with their parents (-1 = the last token of the context), parents before children.
 
-    probs: share of the match's occurrences that went on this way, one entry a draft. score: their sum, the
-    expected number of accepted drafts. match_length: how many tokens of the context were matched.
+    probs: for each draft, the share of the match's occurrences that continue this way. score: the sum of probs, the
+    expected number of accepted drafts. match_length: the number of matched tokens of the context.
     """
 
     tokens: tuple[int, ...] = ()
@@ -48,9 +48,9 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much to draft: `budget` tokens a round, `room` tokens deep, int(m * factor + 1e-6) for a match of m.
+    """The size of a draft: `budget` tokens per round, `room` levels, int(m * factor + 1e-6) tokens for a match of m.
 
-    A draft less probable than `min_prob` is left out; `tree` drafts alternatives as well.
+    A draft with a probability below `min_prob` is left out. `tree` also drafts alternatives.
     """
 
     budget: int
@@ -60,14 +60,14 @@ class Limits:
     tree: bool = False
 
     def tokens(self, match_length: int) -> int:
-        """Most tokens after a match of this length."""
+        """The most tokens after a match of this length."""
         return min(self.budget, int(match_length * self.factor + 1e-6))
 
 
 class _Plan(NamedTuple):
-    """How many tokens a draft may have and how deep it may go, after a match of each length up to the tree's depth.
+    """The most tokens and levels of a draft, for each match length up to the tree's depth.
 
-    Up to `peak` no depth is less than the one before; behind it each is, because the tree ends.
+    Up to `peak` the depths do not fall. After it each is smaller, because the depth of the tree ends the draft.
     """
 
     sizes: tuple[int, ...]
@@ -83,24 +83,24 @@ def _plan(limits: Limits, depth: int) -> _Plan:
 
 
 class SuffixTree(Protocol[C]):
-    """What drafting asks of a tree that has read the context; a branch is (token, count, place)."""
+    """The interface of a tree that has read the context; a branch is (token, count, place)."""
 
     depth: int
 
     def matches(self) -> Sequence[Match[C]]:
-        """Where ends of the context occur, longest first; the whole context is no end."""
+        """The places of the context's suffixes, longest first, without the whole context."""
 
     def likeliest(self, place: C) -> Branch[C] | None:
         """The most frequent continuation by one token."""
 
     def branches(self, place: C, least: int = 0) -> Sequence[Branch[C]]:
-        """The continuations by one token that occurred `least` times or more often, in any order."""
+        """The continuations by one token with at least `least` occurrences, in any order."""
 
 
 class LookaheadTree(Generic[C]):
-    """A tree as if it had read some more tokens, which it does not learn.
+    """A view of a tree as if it had read some more tokens, without a change of the tree.
 
-    Only matches that begin in the text that it did read are followed into those tokens.
+    Only matches that begin in the text that was read continue into the new tokens.
     """
 
     def __init__(self, tree: SuffixTree[C], pending: Sequence[int]) -> None:
@@ -109,7 +109,7 @@ class LookaheadTree(Generic[C]):
         self._tree, self._pending = tree, pending
 
     def matches(self) -> Sequence[Match[C]]:
-        """The tree's matches that go on with the pending tokens, longest first."""
+        """The tree's matches that continue with the pending tokens, longest first."""
         more = len(self._pending)
         followed = (
             (match, self._follow(match)) for match in self._tree.matches() if match.shortest + more < self.depth
@@ -121,7 +121,7 @@ class LookaheadTree(Generic[C]):
         ]
 
     def _follow(self, match: Match[C]) -> tuple[int, C] | None:
-        """(count, place) below a match after the pending tokens."""
+        """(count, place) after a match and the pending tokens."""
         end = match.count, match.place
         for token in self._pending:
             branch = next((branch for branch in self._tree.branches(end[1]) if branch[0] == token), None)
@@ -134,10 +134,10 @@ class LookaheadTree(Generic[C]):
 def best_draft(tree: SuffixTree[C], limits: Limits, above: float = 0.0) -> Draft:
     """The draft with the highest score over all match lengths; on a tie that of the longer match.
 
-    Empty where no score is above `above`, which spares the work of finding what is not wanted.
+    It is empty if no score is above `above`. A larger `above` saves the search for unwanted drafts.
 
-    Example: in the text 5 6 7 5 6, the end 5 6 occurs twice and was once followed by 7 5: with a factor
-    of 1 these two are drafted, each with probability 1/2, and the score is 1.
+    Example: in the text 5 6 7 5 6, the end 5 6 occurs twice and was once followed by 7 5: with a factor of 1 these two
+    are drafted, each with probability 1/2, and the score is 1.
     """
     plan = _plan(limits, tree.depth)
     best, rank = Draft(), (above, tree.depth)
@@ -152,10 +152,10 @@ def best_draft(tree: SuffixTree[C], limits: Limits, above: float = 0.0) -> Draft
 
 
 def _promising(tree: SuffixTree[C], alternatives: bool, plan: _Plan, above: float) -> list[tuple[float, Match[C]]]:
-    """Matches with what no draft of theirs scores more than, where that is above `above`: best first, then longest.
+    """The matches with an upper bound of their scores above `above`, in falling order of bound, then length.
 
-    No draft is more frequent than the likeliest first token, and those of one depth together not more
-    frequent than the match. Rounding keeps the order: bound and score are one division each.
+    No draft is more frequent than the most frequent first token. The drafts of one depth together are not more frequent
+    than the match. Bound and score are one division each, so rounding keeps their order.
     """
     sizes, deepest, peak = plan
     likeliest = tree.likeliest
@@ -173,7 +173,7 @@ def _promising(tree: SuffixTree[C], alternatives: bool, plan: _Plan, above: floa
 
 
 def _paths(tree: SuffixTree[C], match: Match[C], least: int, plan: _Plan, rank: tuple[float, int]) -> Iterator[Draft]:
-    """The longest path below a match, for the longest end of the context that allows it: no other scores more."""
+    """The longest path after a match, for the longest suffix that allows it: no other path scores more."""
     need = _needed(match, match.longest, rank)
     rows = _path(tree, match, plan.deepest[_within(match, plan.peak)], least, need)
     if rows:
@@ -184,7 +184,7 @@ def _paths(tree: SuffixTree[C], match: Match[C], least: int, plan: _Plan, rank: 
 
 
 def _trees(tree: SuffixTree[C], match: Match[C], least: int, plan: _Plan, rank: tuple[float, int]) -> Iterator[Draft]:
-    """The trees below a match, for those of its lengths that allow more than any longer one, in size or depth."""
+    """The trees after a match, for those of its lengths that allow more than any longer one, in size or depth."""
     for length in range(_within(match, plan.peak), match.longest + 1):
         size, deep = plan.sizes[length], plan.deepest[length]
         if (deep, length) > rank:
@@ -196,14 +196,14 @@ def _trees(tree: SuffixTree[C], match: Match[C], least: int, plan: _Plan, rank: 
 
 
 def _within(match: Match[C], length: int) -> int:
-    """The length of the match that is nearest to this one."""
+    """The length of the match that is nearest to `length`."""
     if length > match.longest:
         return match.longest
     return length if length > match.shortest else match.shortest
 
 
 def _least(share: float, whole: int) -> int:
-    """The smallest count that is this share of the whole, as a division of floats says it."""
+    """The smallest count with this share of the whole, computed as a division of floats."""
     count = math.ceil(share * whole)
     while count / whole < share:
         count += 1
@@ -219,7 +219,7 @@ def _needed(match: Match[C], length: int, rank: tuple[float, int]) -> int:
 
 
 def _path(tree: SuffixTree[C], match: Match[C], deep: int, least: int, need: int) -> list[_Row]:
-    """(token, parent, count) along the most frequent continuation; none where the counts' sum stays below `need`.
+    """(token, parent, count) along the most frequent continuation; empty if the counts' sum is below `need`.
 
     The product of the count ratios along the path is the last count over the first one.
     """
@@ -238,10 +238,10 @@ def _path(tree: SuffixTree[C], match: Match[C], deep: int, least: int, need: int
 
 
 def _tree(tree: SuffixTree[C], match: Match[C], size: int, deep: int, least: int, need: int) -> list[_Row]:
-    """(token, parent, count) of the most frequent continuation of all drafted so far, again and again.
+    """(token, parent, count) of a tree that grows by the most frequent continuation of all its nodes.
 
-    On a tie the older. None where the counts' sum stays below `need`. What occurred more often than all
-    that waits goes past the heap.
+    On a tie the older node wins. The result is empty if the counts' sum is below `need`. A continuation with more
+    occurrences than all waiting ones skips the heap.
     """
     rows: list[_Row] = []
     heap: list[tuple[int, int, int, int, int, C]] = []
@@ -267,7 +267,7 @@ def _tree(tree: SuffixTree[C], match: Match[C], size: int, deep: int, least: int
 
 
 def _frequent(tree: SuffixTree[C], place: C, count: int, least: int) -> Sequence[Branch[C]]:
-    """The branches with `least` occurrences or more, of a place with `count`, which is the most they sum to."""
+    """The branches with at least `least` occurrences. count: of the place, the upper bound of their sum."""
     best = tree.likeliest(place)
     if best is None or best[1] < least:
         return ()
@@ -275,6 +275,6 @@ def _frequent(tree: SuffixTree[C], place: C, count: int, least: int) -> Sequence
 
 
 def _drafted(rows: Sequence[_Row], whole: int, length: int) -> Draft:
-    """One division for the score: equal scores are equal numbers, so that ties are seen."""
+    """The draft of these rows. The score is one division, so equal scores are equal numbers and ties are exact."""
     tokens, parents, counts = zip(*rows, strict=True)
     return Draft(tokens, parents, tuple(count / whole for count in counts), sum(counts) / whole, length)

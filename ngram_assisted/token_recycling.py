@@ -1,4 +1,4 @@
-"""Token Recycling (arXiv 2408.08696): the target's other candidates of earlier rounds are the drafts of later ones."""
+"""Token Recycling (arXiv 2408.08696): the target's other candidates of earlier rounds become later drafts."""
 
 import heapq
 from collections import abc
@@ -13,7 +13,7 @@ from sampling.sequence import Sequence
 from utils.device.sent import sent
 from utils.events import Round
 
-# How often the token of that rank follows, for the shape of the tree: the first about half of the time.
+# The accuracy by rank, for the shape of the tree: the first candidate is right about half of the time.
 _RANKS = (0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.02, 0.01)
 _DEEPEST = 6
 Table = dict[int, list[int]]
@@ -21,9 +21,9 @@ Table = dict[int, list[int]]
 
 @lru_cache(maxsize=64)
 def template(nodes: int, width: int) -> tuple[tuple[int, int, int], ...]:
-    """The static tree: (parent, rank, depth) of each node, parent -1 = the text, the most promising first.
+    """The static tree: (parent, rank, depth) of each node, parent -1 = the text, most probable first.
 
-    Every beginning of it is a tree too. Example: 4 nodes, width 2 -> (-1, 0, 1), (0, 0, 2), (-1, 1, 1), (1, 0, 3).
+    Every prefix of the list is a tree too. Example: 4 nodes, width 2 -> (-1, 0, 1), (0, 0, 2), (-1, 1, 1), (1, 0, 3).
     """
     tree: list[tuple[int, int, int]] = []
     waiting = [(-_RANKS[rank], rank, -1, 1) for rank in range(width)]
@@ -37,11 +37,11 @@ def template(nodes: int, width: int) -> tuple[tuple[int, int, int], ...]:
 
 
 class TokenRecyclingDrafter(Drafter):
-    """Keeps for each token the target's last `recycling_top_k` candidates behind it, and reads a static tree off them.
+    """Keeps the target's last `recycling_top_k` candidates after each token, and drafts a static tree of them.
 
-    Every token that the target has just judged, drafts that were rejected included, brings its candidates up to date.
-    A prompt is not judged, so each of its tokens begins with what followed it there, latest first. With
-    `recycling_remember` the table outlives the prompt, as in the paper. A draft is a point mass.
+    Every judged token updates its candidates, also a rejected draft. A prompt is not judged: its tokens start with the
+    tokens that followed them there, latest first. With `recycling_remember` the table is kept for later prompts, as in
+    the paper. A draft is a point mass.
     """
 
     def __init__(self, recycling_top_k: int = 8, recycling_remember: bool = True) -> None:
@@ -62,7 +62,7 @@ class TokenRecyclingDrafter(Drafter):
             self.table[token] = [following, *others][: self.width]
 
     def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
-        """The first `gamma` nodes of the tree, `limit` deep at most, as far as the table knows what follows."""
+        """The first `gamma` nodes of the tree, at most `limit` levels, as far as the table has candidates."""
         if limit < 1 or not gamma.before(0, None):
             return Proposal.empty(seq.device)
         table: Table = seq.drafter_state[self]

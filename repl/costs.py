@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.1
 GUESSED = (
-    "what rounds cost is guessed, and learnt from them, until it was measured: while the prompt waits, or by /profile"
+    "the costs of a round are estimated until they are measured: while the session waits for input, or by /profile"
 )
-MEASURED = "what forwards and drafts cost here was measured while the prompt waited (/profile shows it)"
+MEASURED = "the costs of forwards and drafts were measured while the session waited for input (/profile shows them)"
 
 
 class Costs:

@@ -5,13 +5,15 @@ from utils.parameter import Parameter, choice, toggle
 from utils.registry import Registry
 
 DEBUG = toggle(
-    "debug", False, "each round: a line a draft with q and p, after and before the processor, and the target's token"
+    "debug",
+    False,
+    "each round: one line per draft with q and p, after and before the processor, and the target's token",
 )
 REFERENCE_TURNS = "reference"
 TURNS = choice(
     "turns",
     "off",
-    "continue the dialogue: on = each method its own answers, reference = all of them AR's; off = prompts stand alone",
+    "continue the dialogue: on = each method its own answers, reference = all methods AR's answers; off = no dialogue",
     ("off", "on", REFERENCE_TURNS),
 )
 OWN = Registry[Parameter]("setting", DEBUG, TURNS)

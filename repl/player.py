@@ -141,7 +141,9 @@ class SessionPlayer:
     def profile(self) -> "LatencyProfile":
         """See `CommandHost.profile`; the user is told where that has to be measured first."""
         if self.session.engine.profile() is None:
-            self.view.reply(Message("measuring what forwards and drafts cost here, once; half a minute at most"))
+            self.view.reply(
+                Message("measuring the costs of forwards and drafts on this machine, once; half a minute at most")
+            )
         return self.session.costs.ensure()
 
     def _say_first(self) -> None:
@@ -188,7 +190,7 @@ class SessionPlayer:
         try:
             self.view.wait(self.session.loading)
         except KeyboardInterrupt:
-            self.view.reply(Message("not waited for: the models go on loading, and the next prompt waits again"))
+            self.view.reply(Message("no longer waiting: the models continue to load, and the next prompt waits again"))
             raise
 
     def _compare(self, answers: Answers) -> None:

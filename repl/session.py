@@ -182,6 +182,6 @@ class Session:
             raise UserError(f"no method is on; switch one on with {', '.join(f'/{name} on' for name in METHODS)}{why}")
         if self.own[TURNS.name] == REFERENCE_TURNS and not self.settings[AR]:
             raise UserError(
-                "turns reference: AR is off; switch it on (/target on), or let each continue its own (/turns on)"
+                "turns reference: AR is off; switch it on (/target on), or use /turns on for separate answers"
             )
         return runs

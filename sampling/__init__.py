@@ -1,7 +1,8 @@
 """The engine: one decode loop, drafters that propose, verifiers that judge, a cache that rolls back.
 
-For code that calls it: `autoregressive_generate` and `speculative_generate`, each with `_encoder_decoder` behind its
-name too, `beam_search_generate`, and `decode` for every round's event, on what `runner_for` makes of a model.
+The public functions are `autoregressive_generate`, `speculative_generate`, `beam_search_generate` and `decode`. The
+first two also exist with `_encoder_decoder` at the end of their names. `decode` gives an event for every round. It runs
+on the runner that `runner_for` makes from a model.
 """
 
 from typing import Any
@@ -21,7 +22,7 @@ __all__ = list(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
-    """The public functions, imported when they are asked for: torch takes a second."""
+    """A public function, imported at its first use, because importing torch takes a second."""
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
@@ -30,5 +31,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public functions too, for completion and `dir`, before they are imported."""
+    """All names with the public functions, for completion and `dir`, before these functions are imported."""
     return sorted({*globals(), *__all__})

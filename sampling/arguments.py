@@ -1,4 +1,4 @@
-"""What `decode` and its like are called with, refused in plain words."""
+"""Checks of the arguments of `decode` and similar functions, with error messages in plain words."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -23,14 +23,14 @@ _KINDS: Mapping[str, type] = {
 
 
 class WindowedModel(Protocol):
-    """What holds so many tokens at most."""
+    """A model with a context window: `window` is the largest number of tokens that it holds."""
 
     @property
     def window(self) -> int: ...
 
 
 def check_kinds(**arguments: object) -> None:
-    """Raises `UserError` for the first argument, by its name, that is not of its kind."""
+    """Raises `UserError` for the first argument whose type is wrong; arguments are passed by name."""
     for name, argument in arguments.items():
         kind = _KINDS[name]
         if not isinstance(argument, kind):
@@ -39,7 +39,7 @@ def check_kinds(**arguments: object) -> None:
 
 
 def check_room(target: WindowedModel, start: Sequence[int], max_new_tokens: int) -> None:
-    """Raises `UserError` for an empty text, one that fills the context window, or fewer than one new token."""
+    """Raises `UserError` for an empty text, a text that fills the context window, or fewer than one new token."""
     check_not_empty(start)
     if len(start) >= target.window:
         raise UserError(
@@ -56,6 +56,6 @@ def check_not_empty(prompt: Sequence[int]) -> None:
 
 
 def check_generation(target: Runner, generation: int) -> None:
-    """Raises `UserError` where another text was begun on the runner, whose rows are gone."""
+    """Raises `UserError` if another text has begun on the runner, because the cache rows of this text are gone then."""
     if target.generation != generation:
         raise UserError("another text was begun on this runner; expected one at a time, or target.another() for each")

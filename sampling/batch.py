@@ -1,6 +1,6 @@
-"""Many texts that share the rounds of the decode loop: who is admitted, whose turn it is, and what each pays for.
+"""Batched decoding: many texts share the rounds of the decode loop, with admission, scheduling and a share of the time.
 
-A round is `sampling.loop.step`. A sequence's tokens, rounds and draws are those that it has alone.
+A round is one call of `sampling.loop.step`. A sequence has the same tokens, rounds and random draws as it has alone.
 """
 
 import logging
@@ -33,12 +33,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A text to write. What is drawn for it follows from `seed` and the prompt, so that no other text changes it.
+    """A text to generate. The random draws follow from `seed` and the prompt, so no other text changes them.
 
-    reuse: how many of the prompt's first rows may be taken over from the sequence that had the place before, where
-    they are the same; their hidden states are not computed again. price: what its rounds cost alone, where that was
-    measured. arrives_s: when it is asked, by the batch's clock; None: as soon as there is room for it. tag: what the
-    asker knows it by.
+    reuse: the most rows of the prompt that may be taken over from the last sequence of the same slot. Only rows with
+    equal tokens are taken over, and their hidden states are not computed again. price: the measured cost of its rounds
+    when it runs alone; None if not measured. arrives_s: the time of arrival in seconds of the batch's clock; None means
+    that it arrives when a slot is free. tag: the caller's own name for the request.
     """
 
     prompt: list[int]
@@ -54,9 +54,9 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class LiveText:
-    """A text under way, or one that failed, by an `error`; one whose prompt could not be read has no sequence.
+    """A text in progress, or a text that failed with an `error`. A text whose prompt failed has no sequence.
 
-    waited_s: since its last round, while prompts of others were read.
+    waited_s: seconds since its last round that were spent on the prefill of other texts.
     """
 
     request: Request
@@ -68,13 +68,13 @@ class LiveText:
 
 @dataclass
 class Batch:
-    """Sequences that share the forwards of one target and one drafter, `size` at most.
+    """At most `size` sequences that share the forwards of one target and one drafter.
 
-    `admit` reads a prompt, `play` plays a round of all that are live, `drop` gives a text up. What goes wrong with one
-    ends it alone. rule: makes a draft-length rule for each. most_drafts: of a path in a round of one. What is learnt
-    from whole texts, by the drafter and by whom `learnt` tells, is learnt in the order in which they were admitted.
-    plain: what forwards of the target cost, by which a round's time is shared out. now_s: its clock, which counts
-    rounds and prefills and stands still between them.
+    `admit` prefills a prompt, `play` runs one round of all live texts, `drop` gives up a text. An error in one text
+    ends that text only. rule: makes a draft-length rule for each text. learnt: is called with each finished sequence.
+    The drafter and `learnt` see finished sequences in the order of admission. plain: the cost of the target's forwards,
+    by which the time of a round is divided. most_drafts: the most drafts of a path in one round. now_s: the batch's
+    clock in seconds. The clock counts rounds and prefills only.
     """
 
     target: SharedModel
@@ -97,12 +97,15 @@ class Batch:
 
     @property
     def full(self) -> bool:
-        """Whether there is no place for one more."""
+        """Whether no slot is free."""
         return not self._free
 
     @torch.inference_mode()
     def admit(self, request: Request) -> tuple[LiveText, Prefilled]:
-        """Begin a text: its prompt is read, alone. Raises `UserError` as `decode` does; nothing has changed then."""
+        """Begin a text with its prefill, run alone.
+
+        Raises `UserError` as `decode` does; the batch is then unchanged.
+        """
         live = LiveText(request)
         live.slot, rule = self._free[-1], self.rule()
         if request.price is not None:
@@ -132,7 +135,7 @@ class Batch:
 
     @torch.inference_mode()
     def play(self) -> list[tuple[LiveText, Round | FailedText]]:
-        """One round of every live text, each with the seconds of all; those that are over have left when it returns."""
+        """Run one round of every live text, each with the seconds of the whole batch. Finished texts leave."""
         for live in self.live:
             self._share(live)
         clock = self._clock
@@ -142,15 +145,15 @@ class Batch:
         return self._played(rounds, clock.stop(), drafting_s)
 
     def drop(self, live: LiveText) -> None:
-        """Give up a text: its place is free, and nothing is learnt of it."""
+        """Give up a text: its slot becomes free, and the drafter learns nothing from it."""
         self._unlearnt.remove(live.seq)
         self._leave(live)
         live.seq.drafter_state.clear()
-        if live.error is not None or not live.seq.rounds:  # a verdict is what sees that rows are numbers
+        if live.error is not None or not live.seq.rounds:  # only a verdict has checked that the rows are finite
             live.slot.wipe()
 
     def _share(self, live: LiveText) -> None:
-        """Tell a sequence and its rule how many share a round, where that has changed."""
+        """Set how many sequences share a round, for a sequence and its rule, if the number has changed."""
         count = len(self.live)
         if live.seq.live != count:
             live.seq.live = count
@@ -160,7 +163,7 @@ class Batch:
     def _played(
         self, rounds: list[Round | Exception], seconds: dict[str, float], drafting_s: list[float]
     ) -> list[tuple[LiveText, Round | FailedText]]:
-        """The rounds with their times; a rule learns a sequence's share of them."""
+        """The rounds with their times. Each rule learns its sequence's share of the times."""
         count, played = len(self.live), list[tuple[LiveText, Round | FailedText]]()
         self.now_s += sum(seconds.values())
         for live, round, shares in zip([*self.live], rounds, self._shares(rounds, seconds, drafting_s), strict=True):
@@ -182,10 +185,10 @@ class Batch:
     def _shares(
         self, rounds: list[Round | Exception], seconds: dict[str, float], drafting: list[float]
     ) -> Iterator[dict[str, float]]:
-        """Each sequence's part of a round's seconds.
+        """Each sequence's share of the seconds of a round.
 
-        Of drafting by what the host did for it, of the target's forward by what so many drafts are priced at. With
-        equal parts all would pay for the drafts of each, and drafts would look free.
+        Drafting is shared by the host time of each sequence, the target's forward by the predicted cost of its drafts.
+        With equal shares every sequence would pay for the drafts of the others, and drafts would look free.
         """
         price = self.plain.among(len(rounds))
         rows = [price.verify_s(0 if isinstance(round, Exception) else len(round.drafts)) for round in rounds]
@@ -198,7 +201,7 @@ class Batch:
             }
 
     def _fail(self, live: LiveText, error: Exception) -> FailedText:
-        """Give up a text for an error: no number that is none is left of it, and no frame that holds its rows."""
+        """Give up a text because of an error. No NaN of it stays in the cache, and no traceback keeps its rows."""
         if not isinstance(error, UserError):
             _log.error("a text of a batch failed", exc_info=error)
         live.error = error.with_traceback(None)
@@ -208,17 +211,17 @@ class Batch:
     def _leave(self, live: LiveText) -> None:
         live.slot.held = live.seq.tokens[: live.slot.length]
         live.seq.release_rows()
-        live.seq.logits = None  # a part of those of all: kept, it would keep them, until whoever came before is whole
+        live.seq.logits = None  # a view of the logits of the whole batch; a reference to the view would keep them all
         self.live.remove(live)
         self._free.append(live.slot)
 
 
 def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[LiveText, Event]]:
-    """The events of every request as `decode` tells them, each with its text.
+    """The events of every request, in the form that `decode` gives them, each with its text.
 
-    A request is asked for when there is room for it, after the end of the one before was told, and once more after each
-    round where there was none. It begins when it has arrived: where nothing is under way, the clock goes on to then. A
-    round's seconds are those of the whole batch. What goes wrong with one is told as its `FailedText`.
+    The next request is taken from `requests` when a slot is free, after the `Finished` event of the text before it, or
+    after a round if none was there yet. With no live text, the clock moves on to the next arrival. The seconds of a
+    round are those of the whole batch. An error in one text gives its `FailedText` event.
     """
     waiting, request = iter(requests), None
     while True:

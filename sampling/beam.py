@@ -1,8 +1,8 @@
-"""Beam search: the most likely text that a few candidates a round can find. Another output, not a faster one.
+"""Beam search: the most probable text that a few candidates per round can find. Its output differs from decoding.
 
-The beams are branches of one sequence in the target's cache: a round feeds one token a beam in one forward,
-and each sees the prompt's rows, which all share, and those of its own text. So it runs on every model that a
-tree of drafts runs on, and nothing is recomputed.
+The beams are branches of one sequence in the target's cache. A round feeds one token per beam in one forward. Each beam
+attends to the shared rows of the prompt and to the rows of its own text. Beam search therefore runs on every model that
+runs trees of drafts, and no row is computed twice.
 """
 
 import math
@@ -24,7 +24,7 @@ from utils.events import BeamRound, Event, Finished, FinishReason, Hypothesis
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A beam, by its place among the live ones, with one more token; `log_prob` is that of the whole text."""
+    """A beam, given by its index among the live beams, with one more token. `log_prob` is that of the whole text."""
 
     parent: int
     token: int
@@ -33,13 +33,15 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class BeamSearch:
-    """Beam search with a length penalty (arXiv 1609.08144): the score is
+    """Beam search with a length penalty (arXiv 1609.08144).
 
-        ln p / ((min_length + len) / (min_length + 1)) ** alpha,   alpha >= 0,
+    The score of a text is
 
-    where len counts the new tokens, a stop token included. min_length 0 gives ln p / len ** alpha, which is
-    transformers' `length_penalty`; alpha 0 gives ln p. Nothing is drawn and no processor is asked: p is the
-    target's own distribution.
+        ln p / ((min_length + len) / (min_length + 1)) ** alpha,   alpha >= 0.
+
+    len is the number of new tokens, including a stop token. min_length 0 gives ln p / len ** alpha, which is
+    `length_penalty` of transformers. alpha 0 gives ln p. p is the target's own distribution: beam search draws nothing
+    and uses no processor.
     """
 
     num_beams: int = 4
@@ -49,18 +51,19 @@ class BeamSearch:
 
     @classmethod
     def build(cls, pair: object, values: Mapping[str, Any]) -> Self:
-        """From the settings."""
+        """The beam search with these settings; it needs no loaded pair."""
         return cls(values["num_beams"], values["beam_top_k"], values["beam_min_length"], values["beam_alpha"])
 
     def score(self, log_prob: float, length: int) -> float:
-        """What a text of `length` new tokens is ranked by."""
+        """The score by which a text of `length` new tokens is ranked."""
         penalty: float = ((self.min_length + length) / (self.min_length + 1)) ** self.alpha
         return log_prob / penalty
 
     def choose(self, candidates: Sequence[Candidate], stop: Collection[int]) -> tuple[list[Candidate], list[Candidate]]:
-        """(those that go on, those that end) of a round, most likely first, at most `num_beams` each.
+        """The candidates that continue and those that end in a round, most probable first, at most `num_beams` each.
 
-        Those that end are among the `num_beams` most likely of all; others take their places.
+        A candidate ends only if it is among the `num_beams` most probable of all candidates. Other candidates fill the
+        places of ended ones.
         """
         ranked = sorted(candidates, key=lambda candidate: -candidate.log_prob)
         ended = [candidate for candidate in ranked[: self.num_beams] if candidate.token in stop]
@@ -68,11 +71,11 @@ class BeamSearch:
         return going[: self.num_beams], ended
 
     def decided(self, hypotheses: Sequence[Hypothesis], beams: Sequence[Hypothesis], limit: int) -> bool:
-        """Whether no live beam can beat the best text found; `limit` is the most new tokens that there may be.
+        """Whether no live beam can score above the best finished text; `limit` is the largest number of new tokens.
 
-        Every further token lowers ln p, or leaves it, and for alpha >= 0 the penalty only grows with the
-        length. As ln p <= 0, a beam's score can never exceed its ln p now over the penalty at `limit`. All
-        beams have one length, so that the most likely of them has the highest bound.
+        Each further token lowers ln p or leaves it unchanged. For alpha >= 0 the penalty only grows with the length. ln
+        p <= 0, so the score of a beam never exceeds its present ln p over the penalty at `limit`. All beams have the
+        same length, so the most probable beam has the highest bound.
         """
         return bool(hypotheses) and hypotheses[0].score >= self.score(beams[0].log_prob, limit)
 
@@ -86,11 +89,11 @@ class BeamSearch:
         stop: Collection[int] = (),
         handover: Handover | None = None,
     ) -> Iterator[Event]:
-        """Search after `prompt` (token ids): one `Prefilled`, a `BeamRound` a round, one `Finished`.
+        """Search after `prompt` (token ids): one `Prefilled`, one `BeamRound` per round, one `Finished`.
 
-        The answer is the text of the best score among those that ended and, where there is no more room, those
-        that could not; the `num_beams` best come with `Finished`. The clock stands still while the consumer
-        holds an event. handover: as `sampling.loop.decode` has it, which also says what `UserError` is raised for.
+        The answer is the finished text with the best score. If the search ends for lack of room, unfinished texts
+        compete as well. `Finished` holds the `num_beams` best texts. The clock stops while the consumer holds an event.
+        handover and the cases of `UserError`: see `sampling.loop.decode`.
         """
         check_room(target, prompt, max_new_tokens)
         if target.read(prompt).encoder_ids:
@@ -128,7 +131,7 @@ class BeamSearch:
     def _left(
         self, hypotheses: list[Hypothesis], beams: list[Hypothesis], limit: int
     ) -> tuple[list[Hypothesis], list[Hypothesis]]:
-        """(found, beams) to go on with: no beams where there is no more room, or where none can win."""
+        """The finished texts and the beams that continue. No beam continues without room, or if none can win."""
         if beams and len(beams[0].tokens) == limit:
             return self._best([*hypotheses, *beams]), []
         return hypotheses, [] if beams and self.decided(hypotheses, beams, limit) else beams
@@ -150,9 +153,9 @@ class BeamSearch:
 
 
 def extensions(beams: Sequence[Hypothesis], logits: Tensor, top_k: int) -> list[Candidate]:
-    """Each beam with its `top_k` most likely next tokens; logits `[len(beams), V]`.
+    """Each beam with its `top_k` most probable next tokens; logits `[len(beams), V]`.
 
-    Raises `UserError` for logits that are no distribution.
+    Raises `UserError` if logits are NaN or infinite.
     """
     top = torch.log_softmax(logits.float(), dim=-1).topk(min(top_k, logits.shape[-1]))
     rows = list(zip(top.indices.tolist(), top.values.tolist(), strict=True))
@@ -166,7 +169,7 @@ def extensions(beams: Sequence[Hypothesis], logits: Tensor, top_k: int) -> list[
 
 
 def common_start(texts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """What all texts begin with. Example: (1, 2, 3), (1, 2, 4, 5) -> (1, 2)."""
+    """The longest common prefix of all texts. Example: (1, 2, 3), (1, 2, 4, 5) -> (1, 2)."""
     first, last = min(texts), max(texts)
     for place, (a, b) in enumerate(zip(first, last, strict=False)):
         if a != b:

@@ -1,4 +1,4 @@
-"""Texts that go on side by side as branches of one sequence in a runner's cache."""
+"""Texts that continue in parallel as branches of one sequence in a runner's cache."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ from sampling.forward.runner import Runner
 
 
 class Branches:
-    """Which rows of the cache lead to each text; all share those that are there now.
+    """The cache rows of each text; all texts share the rows that exist when this object is made.
 
-    When texts change places or share a beginning only row numbers are copied, never keys and values.
+    Reordering texts or sharing a prefix copies row numbers only, never keys and values.
     """
 
     def __init__(self, target: Runner) -> None:
@@ -19,9 +19,10 @@ class Branches:
         self._lines = torch.zeros(1, 0, dtype=torch.long)
 
     def grow(self, parents: Sequence[int], tokens: Sequence[int]) -> Tensor:
-        """Token i continues text `parents[i]` of the last call; texts without one end. Logits `[n, V]`.
+        """Append token i to text `parents[i]` of the last call; logits `[n, V]`.
 
-        The first call has one token and parent 0: nothing but the shared rows is before it.
+        A text that is no parent ends. The first call has one token and parent 0. Only the shared rows come before that
+        token.
         """
         self._lines = self._lines[list(parents)]
         self._drop_dead_ends()
@@ -31,10 +32,10 @@ class Branches:
         return logits
 
     def _drop_dead_ends(self) -> None:
-        """Close the gaps once more than half of the rows lead to no text: a row moves at most once on average."""
+        """Compact the cache if more than half of the rows belong to no text. On average a row moves at most once."""
         alive = self._lines.unique()
         if self._target.length - self._base <= 2 * len(alive):
             return
-        # The first token's row comes first behind the shared ones and leads to every text.
+        # The row of the first token follows the shared rows, and every text contains it.
         self._target.keep(self._base, (alive[1:] - self._base - 1).tolist())
         self._lines = torch.searchsorted(alive, self._lines) + self._base

@@ -13,13 +13,13 @@ from utils.events import Round
 
 
 class Drafter(ABC):
-    """Proposes what the target may say next.
+    """Proposes the next tokens of the target.
 
-    What it keeps for one sequence lies in `seq.drafter_state[self]`; its own attributes are weights, parameters and
-    what it remembers of earlier prompts.
+    State for one sequence is in `seq.drafter_state[self]`. The drafter's own attributes are weights, parameters and its
+    memory of earlier prompts.
 
-    needs_hidden: layers of the target whose states it wants. keeps_rows: what it keeps for a sequence holds rows of a
-    model, which are given up when the text is over, before `finish`.
+    needs_hidden: the layers of the target whose hidden states the drafter reads. keeps_rows: whether the state for a
+    sequence holds cache rows of a model. Such state is released when the text ends, before `finish`.
     """
 
     needs_hidden: tuple[int, ...] = ()
@@ -31,32 +31,34 @@ class Drafter(ABC):
         """The drafter for a loaded pair of models with the given parameters."""
 
     def begin(self, seq: Sequence) -> None:  # noqa: B027
-        """A new sequence: read `seq.tokens[:-1]` if that helps. Timed as prefill."""
+        """Start a new sequence. The drafter may prefill `seq.tokens[:-1]`; the time counts as prefill."""
 
     @abstractmethod
     def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal | StepGenerator[Proposal]:
-        """At most `min(gamma.gamma, limit)` drafts deep; an empty proposal makes the round plain AR.
+        """Propose drafts, at most `min(gamma.gamma, limit)` deep. With an empty proposal the round is autoregressive.
 
-        A drafter that needs forwards yields each as a request and returns the proposal, so that sequences share them.
+        A drafter that needs forwards is a generator: it yields each forward as a request and returns the proposal.
+        Sequences of a batch then share the forwards.
         """
 
     def observe(self, seq: Sequence, round: Round) -> None:  # noqa: B027
-        """Learn from a judged round; `seq.tokens` already ends with `round.emitted`."""
+        """Learn from a verified round; `seq.tokens` already ends with `round.emitted`."""
 
     def finish(self, seq: Sequence) -> None:  # noqa: B027
-        """The text is whole, after its last `observe`. Not called for a run that was abandoned.
+        """Learn from a finished text, after its last `observe`. It is not called for an abandoned run.
 
-        In a batch it waits for those that began before. What is kept for the sequence is still there, but for rows.
+        In a batch the call waits for the texts that began before. The state of the sequence still exists, except cache
+        rows.
         """
 
     def adopt(self, earlier: "Drafter", share: bool = False) -> None:  # noqa: B027
-        """Go on with what `earlier`, of the same kind, remembers of earlier prompts, as far as it fits.
+        """Continue with the memory of earlier prompts of `earlier`, a drafter of the same class, as far as it fits.
 
-        share: either may learn from what the other reads from now on, so that nothing need be copied.
+        share: both drafters may use one memory from now on, so nothing has to be copied.
         """
 
     def memory(self) -> str:
-        """What is kept of earlier prompts and how much room it takes, in words; empty where nothing is."""
+        """A description of the memory of earlier prompts and its size; empty without a memory."""
         return ""
 
 
@@ -72,12 +74,12 @@ class NullDrafter(Drafter):
 
 
 def stepwise(work: Proposal | StepGenerator[Proposal]) -> StepGenerator[Proposal]:
-    """What `Drafter.propose` gives as a generator of forward requests; none where it is the proposal at once."""
+    """The result of `Drafter.propose` as a generator of forward requests. It yields none if the proposal is ready."""
     if isinstance(work, Proposal):
         return work
     return (yield from work)
 
 
 def proposal_of(work: Proposal | StepGenerator[Proposal]) -> Proposal:
-    """The proposal that `Drafter.propose` comes to, every forward this sequence's own."""
+    """The proposal of `Drafter.propose`, with every forward run for this sequence alone."""
     return run_single(stepwise(work))

@@ -1,4 +1,4 @@
-"""What runs methods on prompts, as everything that measures sees it: our loop on a pair, another engine, a mock."""
+"""The contract of an engine, which runs methods on prompts: our loop on a loaded pair, another server, or a mock."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +19,11 @@ from utils.events import Event
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What an engine runs: its models, folders of trained heads by kind, where, and how many tokens fit.
+    """What an engine runs: its models, the folders of its trained heads by kind, its device and its context window.
 
-    traffic: what a forward of the target reads; None where that is not known. version: of the engine. vocab_size: ids
-    that the target knows; None where that is not known. encoder: whether the models are encoder-decoders.
+    traffic: the bytes that a forward of the target reads; None if unknown. version: the version of the engine.
+    vocab_size: the number of ids of the target's vocabulary; None if unknown. encoder: whether the models are
+    encoder-decoder models.
     """
 
     target: ModelInfo
@@ -38,7 +39,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A prompt (ids) of many, the most tokens to write after it, and what the asker knows it by.
+    """One of many prompts (ids), the most new tokens after it, and the caller's own name for it.
 
     arrives_s: see `sampling.batch.Request`.
     """
@@ -50,16 +51,17 @@ class Text:
 
 
 class Engine(Protocol):
-    """Runs methods by name with settings. Ids go in and come out; the same engine's plain run is their measure."""
+    """Runs methods by name with settings, on ids. Speedups are ratios to plain decoding on the same engine."""
 
     def describe(self) -> Description:
-        """What it runs."""
+        """The models, the device and the context window of the engine."""
         ...
 
     def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
-        """Ids of a prompt: user turns and answers alternate, the last turn is the user's. chat: in the template.
+        """The ids of a prompt. Turns alternate between user and assistant; the last turn is the user's.
 
-        Raises `UserError` for a system message that the template does not take.
+        chat: whether to apply the chat template. Raises `UserError` for a system message that the template does not
+        accept.
         """
         ...
 
@@ -70,19 +72,20 @@ class Engine(Protocol):
     def stream(
         self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
     ) -> Iterator[Event]:
-        """Events of one method on one prompt (ids); `values` holds the settings by name.
+        """The events of one method on one prompt (ids); `values` holds the settings by name.
 
-        run: whose memory of earlier prompts it continues, by default the method's own; runs that are compared
-        must not learn from each other's answers. Raises `UserError` where the method cannot run.
+        run: the name of the run whose memory of earlier prompts is used, by default the method's. Runs that are
+        compared must not learn from each other's answers. Raises `UserError` if the method cannot run.
         """
         ...
 
     def stream_many(
         self, name: str, values: Mapping[str, Any], texts: Iterable[Text], batch: int, run: str | None = None
     ) -> Iterator[tuple[Any, Event]]:
-        """Events of one method on many prompts, `batch` of them at a time, each with the tag of its text.
+        """The events of one method on many prompts in a batch of `batch`, each with the tag of its text.
 
-        A text is asked for when there is room for it. Raises `UserError` where the method cannot run, or not so.
+        The next text is taken when a slot is free. Raises `UserError` if the method cannot run, or cannot run in a
+        batch.
         """
         ...
 
@@ -91,43 +94,49 @@ class Engine(Protocol):
         ...
 
     def reference(self, prompt: Sequence[int], said: Sequence[int]) -> NoiseFloor:
-        """What the target says after a prompt and what was `said`: who judges where two outputs part asks it."""
+        """The target's logits after a prompt and the answer `said`.
+
+        They show whether differing outputs are a near tie.
+        """
         ...
 
     def referee(self, prompt: Sequence[int], output: Sequence[int]) -> RefereeResult:
-        """What the target says of a whole greedy answer, whoever wrote it."""
+        """The target's judgement of a whole greedy answer from any source."""
         ...
 
     def resolve(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings of a method that were left to the engine, with what they came to."""
+        """The settings of a method whose value is `auto`, with the values that the engine chose."""
         ...
 
     def profile(self) -> LatencyProfile | None:
-        """What its forwards and drafts cost, where that was measured."""
+        """The measured cost of forwards and drafts; None if not measured."""
         ...
 
     def forget(self) -> None:
-        """Drop what is remembered of earlier prompts."""
+        """Drop all memory of earlier prompts."""
         ...
 
     def in_format(self, name: str) -> "Engine":
-        """The same target with its weights in another format; caches and what is remembered are its own.
+        """The same target with its weights in another number format. Caches and memory are separate.
 
-        The same engine for the same name. Raises `UserError` where there is no such format.
+        The same name gives the same engine. Raises `UserError` for an unknown format.
         """
         ...
 
 
 def in_formats(engine: Engine, names: Sequence[str]) -> dict[str, Engine]:
-    """The engine in each format of its target's weights, by what they then are in; without names as it is."""
+    """The engine in each format of its target's weights, by the name of the format that results.
+
+    Without names: the engine alone.
+    """
     engines = [engine.in_format(name) for name in names] or [engine]
     return {engine.describe().target.stored: engine for engine in engines}
 
 
 def price_on(engine: Engine, name: str, values: Mapping[str, Any], context: int) -> CostModel | None:
-    """What a round of a method costs behind about so many tokens; None where it was not measured.
+    """The cost of a round of a method after `context` tokens; None if not measured.
 
-    A profile is of forwards with a cache.
+    A profile holds for forwards with a cache only.
     """
     profile = engine.profile()
     return None if profile is None or not values["cache"] else METHODS[name].cost_model(profile, values, context)

@@ -1,7 +1,6 @@
-"""A prompt that was read before, by this process or another: what it left, what that took, and how it arrives.
+"""Prefill apart from decoding: the state of a prompt that this process or another has read, and its arrival.
 
-Decoding can go on from it wherever the model is the same (prefill apart from decoding, as DistServe has it, arXiv
-2401.09670).
+Decoding can continue from such a state if the model is the same (disaggregated prefill, DistServe, arXiv 2401.09670).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +16,11 @@ from utils.events import Prefilled
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """What a prompt left where it was read.
+    """The state of a prefilled prompt and the time that the prefill took.
 
-    prefill_s: the seconds of the target's forwards over it. shared: made here, for several runs. transfer_s: of a
-    state from elsewhere, from asking for it until it was here, without those seconds and without queued_s, in which
-    prompts of others were read there.
+    prefill_s: the seconds of the target's forwards over the prompt. shared: the prefill ran in this process, for
+    several runs. transfer_s: for a state from another process, the seconds from the request to the arrival. transfer_s
+    leaves out prefill_s and queued_s. queued_s: the seconds in which the other process read other prompts.
     """
 
     state: State
@@ -31,9 +30,9 @@ class Handover:
     queued_s: float = 0.0
 
     def taken_over(self, target: Runner, tokens: Sequence[int], layers: Sequence[int]) -> dict[int, Tensor]:
-        """Let the target go on from it; the states of these layers. Raises `UserError` for the state of another text.
+        """Load the state into the target and return the hidden states of these layers.
 
-        tokens: the whole text, of which the last one is still to be fed.
+        tokens: the whole text. Its last token is fed later. Raises `UserError` if the state belongs to another text.
         """
         if self.state.tokens != tuple(tokens[:-1]):
             raise UserError(other_text(self.state.tokens, tokens))
@@ -43,14 +42,14 @@ class Handover:
 def read_in(
     target: Runner, tokens: Sequence[int], layers: Sequence[int], handover: Handover | None
 ) -> dict[int, Tensor]:
-    """Let the target know a text but its last token, by reading it or by taking it over; the states of these layers."""
+    """Prefill all tokens of a text but the last, or take over their state; return the hidden states of these layers."""
     if handover is None:
         return prefill(target, tokens[:-1], layers)
     return handover.taken_over(target, tokens, layers)
 
 
 def other_text(held: Sequence[int], tokens: Sequence[int]) -> str:
-    """Where a state's tokens are not those of a text without its last one, in words."""
+    """An error message: the position at which a state's tokens differ from a text without its last token."""
     return (
         f"the prefilled state is of {len(held) + 1} tokens and the prompt has {len(tokens)}; they part at token "
         f"{alike(held, tokens[:-1])}: expected the state of this prompt, with the same chat template and system message"
@@ -58,15 +57,16 @@ def other_text(held: Sequence[int], tokens: Sequence[int]) -> str:
 
 
 def alike(first: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two texts begin with in common."""
+    """The length of the common prefix of two texts, in tokens."""
     pairs = enumerate(zip(first, other, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(first), len(other)))
 
 
 def prefilled(prompt_tokens: int, seconds: Mapping[str, float], handover: Handover | None) -> Prefilled:
-    """The event: of a prompt that was read before, with the seconds that this took then.
+    """The `Prefilled` event. After a handover it holds the time of the earlier prefill.
 
-    seconds: of this run, `prefill` for the target, or for taking over, and `draft` for what drafts, if anything does.
+    seconds: the time of this run. `prefill` is the time of the target's prefill or of loading the state. `draft` is the
+    time of the drafter's prefill.
     """
     prefill_s, begun = seconds["prefill"], seconds.get("draft", 0.0)
     if handover is None:

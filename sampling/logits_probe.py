@@ -1,4 +1,4 @@
-"""What the models said before the processor, seen from outside the loop: who does not look does not pay."""
+"""The raw logits of target and drafter, recorded outside the loop. A run without a probe has no extra cost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ from utils.logits_processor import LogitsProcessor
 
 @dataclass(frozen=True, slots=True)
 class RawProbabilities:
-    """Softmax at temperature 1: of each draft under the target (p) and the drafter (q), and p of the next token.
+    """Probabilities at temperature 1: of each draft under the target (p) and the drafter (q), and p of the next token.
 
-    q is None where no distribution was drawn from: copies, trees, and a hybrid's drafts.
+    q is None for drafts without a recorded distribution: copies, trees, and the drafts of a hybrid.
     """
 
     p: tuple[float, ...]
@@ -31,10 +31,11 @@ class RawProbabilities:
 
 @dataclass(slots=True)
 class ObservedRound:
-    """What was seen of a round. target: `[n + 1, V]`, the logits that it was judged with. drafter: `[V]` a draft.
+    """The record of a round.
 
-    steps: drafts that the rule was asked for one by one, -1 where it was not asked at all. chances, match: as its
-    truncation was asked with them; None where it was not.
+    target: `[n + 1, V]`, the target's logits. drafter: the drafter's logits `[V]` per draft. steps: how many drafts the
+    rule was asked about one by one; -1 if it was not asked. chances, match: the arguments of the call of `truncate`;
+    None without a call.
     """
 
     target: Tensor | None = None
@@ -45,13 +46,13 @@ class ObservedRound:
 
 
 class LogitsProbe:
-    """Watches one generation: `over` its processor and its rule, then `of` or `take` each round, right after it."""
+    """Watches one generation: call `over` with its processor and rule, then `of` or `take` after each round."""
 
     def __init__(self) -> None:
         self.seen = ObservedRound()
 
     def over(self, processor: LogitsProcessor, rule: LengthRule) -> tuple[LogitsProcessor, LengthRule]:
-        """The same processor and rule, watched."""
+        """The same processor and rule with a record of their calls."""
         if isinstance(rule, DrafterChooser):
             rule.watch = partial(_ProbedRule, probe=self)
         else:
@@ -59,12 +60,12 @@ class LogitsProbe:
         return _Processor(processor, self), rule
 
     def take(self) -> ObservedRound:
-        """What was seen of the round that has just ended."""
+        """The record of the last round."""
         seen, self.seen = self.seen, ObservedRound()
         return seen
 
     def of(self, round: Round) -> RawProbabilities | None:
-        """The probabilities of the round that has just ended; None where nothing was watched."""
+        """The probabilities of the last round; None if the record does not cover it."""
         seen = self.take()
         target, drafter = seen.target, seen.drafter
         if target is None or len(target) != len(round.drafts) + 1:
@@ -89,7 +90,7 @@ def _softmax(logits: Tensor | None, token: int) -> float | None:
 
 
 class _Processor(LogitsProcessor):
-    """Remembers the logits of its last call: at the end of a round those that the target judged with."""
+    """Records the logits of its last call. At the end of a round these are the logits that judged the drafts."""
 
     def __init__(self, processor: LogitsProcessor, probe: LogitsProbe) -> None:
         self.processor, self.probe, self.greedy = processor, probe, processor.greedy
@@ -100,7 +101,7 @@ class _Processor(LogitsProcessor):
 
 
 class _ProbedRule(DelegatingRule, Truncation, TreeGrowth):
-    """Remembers what each draft of the round would be drawn from, which every rule is asked with."""
+    """Records the distribution of each draft of the round; every rule receives it."""
 
     def __init__(self, rule: LengthRule, probe: LogitsProbe) -> None:
         self._watched, self.probe = rule, probe
@@ -143,7 +144,7 @@ class _ProbedRule(DelegatingRule, Truncation, TreeGrowth):
         self.rule.truncation.assign_rows(rows)
 
     def _note(self, drafted: int, distribution: DraftDistribution | None) -> None:
-        """What the next draft would be drawn from, behind so many."""
+        """Record the distribution of the next draft, after `drafted` drafts."""
         logits = distribution.logits.clone() if isinstance(distribution, LogitsDistribution) else None
         self.probe.seen.drafter[drafted:] = [logits]
         self.probe.seen.steps = max(self.probe.seen.steps, drafted)

@@ -1,6 +1,6 @@
 """The decode loop: draft, forward, verify, commit. `decode()` runs it on one text, `sampling/batch.py` on many.
 
-Autoregression is the empty proposal; a method is what fills it.
+An empty proposal is plain autoregression. Methods differ only in the proposals that they make.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,9 +32,10 @@ from utils.token_ids import Ids, OneOrMore, known, one_or_more, token_ids
 def step(
     seqs: Sequence[sequence.Sequence], drafter: Drafter, verification: Verification, clock: PhaseClock
 ) -> tuple[list[Round | Exception], list[float]]:
-    """A round of each sequence, which has the tokens and draws that it has alone; the host's seconds of drafting.
+    """Run one round of each sequence; return the rounds and the host's seconds of drafting per sequence.
 
-    What goes wrong with one of them is its own result, an error in place of a round.
+    A sequence has the same tokens and random draws as it has alone. If one sequence fails, its result is the error in
+    place of a round.
     """
     proposals, drafting_s = run_batched([draft(seq, drafter) for seq in seqs])
     clock.lap("draft")
@@ -50,7 +51,7 @@ def step(
 
 
 def draft(seq: sequence.Sequence, drafter: Drafter) -> StepGenerator[Proposal]:
-    """The round's drafts. The rule first learns what the last round brought and what it took."""
+    """The drafts of the round. The rule first learns the verdict and the times of the last round."""
     assert seq.runner.length == len(seq.tokens) - 1, "the cache holds every token but the last"
     if seq.last is not None:
         seq.rule.update(seq.last)
@@ -59,7 +60,7 @@ def draft(seq: sequence.Sequence, drafter: Drafter) -> StepGenerator[Proposal]:
 
 
 def forward(seq: sequence.Sequence, proposal: Proposal, hidden: Sequence[int]) -> StepGenerator[Output]:
-    """The target reads the last token and the drafts, n + 1 rows."""
+    """The target's forward over the last token and the n drafts: n + 1 rows."""
     tokens = torch.cat([sent(seq.tokens[-1:], seq.device), proposal.tokens])
     return (yield from request_forward(seq.runner, tokens, proposal.parents, hidden))
 
@@ -67,13 +68,13 @@ def forward(seq: sequence.Sequence, proposal: Proposal, hidden: Sequence[int]) -
 def judge(
     seq: sequence.Sequence, proposal: Proposal, output: Output, verification: Verification
 ) -> StepGenerator[Verdict]:
-    """The drafts are verified by the target's logits."""
+    """Verify the drafts with the target's logits."""
     verdict: Verdict = yield ForwardRequest(verification, RoundInput(seq, proposal, output.logits))
     return verdict
 
 
 def commit(seq: sequence.Sequence, proposal: Proposal, output: Output, verdict: Verdict) -> Round:
-    """Make the round part of the sequence: its tokens, its rows of the cache, whether it is over."""
+    """Append the tokens of a round to the sequence, keep their cache rows, and check whether the text has ended."""
     round, base = make_round(seq, proposal, verdict), len(seq.tokens) - 1
     seq.runner.keep(base, round.path)
     seq.runner.crop(base + len(round.emitted))
@@ -99,14 +100,15 @@ def decode(
     seed: int,
     handover: Handover | None = None,
 ) -> Iterator[Event]:
-    """Generate after `prompt` (token ids): one `Prefilled`, a `Round` a round, one `Finished`.
+    """Generate after `prompt` (token ids): one `Prefilled`, one `Round` per round, one `Finished`.
 
-    The clock stands still while the consumer holds an event, and the sequence is whole at every yield: a consumer may
-    stop at any of them. What is drawn follows from `seed` and the prompt. A runner holds one text at a time; another
-    text needs `target.another()`. handover: what the prompt left where it was read before, in place of reading it.
+    The clock stops while the consumer holds an event. The sequence is complete at every yield, so a consumer may stop
+    at any event. The random draws follow from `seed` and the prompt. A runner holds one text at a time; another text
+    needs `target.another()`. handover: the state of the prompt from an earlier prefill, which replaces the prefill.
 
-    Raises `UserError` for an empty prompt, a prompt that leaves no room in the context window, ids that the target does
-    not know, fewer than one new token, a part of another kind, and once another text was begun on the runner.
+    Raises `UserError` for an empty prompt, a prompt that leaves no room in the context window, ids outside the target's
+    vocabulary, fewer than one new token, and an argument of the wrong type. It also raises `UserError` if another text
+    has begun on the runner.
     """
     check_kinds(target=target, drafter=drafter, gamma=gamma, verifier=verifier, processor=processor)
     check_kinds(max_new_tokens=max_new_tokens, seed=seed)
@@ -140,7 +142,7 @@ def decode(
 
 
 def finish(seq: sequence.Sequence, drafter: Drafter) -> None:
-    """Let the drafter learn from a whole text; then nothing is kept for it."""
+    """Let the drafter learn from a finished text, then drop its state."""
     seq.release_rows()
     drafter.finish(seq)
     seq.drafter_state.clear()

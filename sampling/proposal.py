@@ -1,4 +1,4 @@
-"""A proposal: drafts that hang off the last committed token, as a chain or a tree."""
+"""A proposal: drafts that follow the last committed token, as a chain or a tree."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from utils.events import Round
 class Proposal:
     """n drafts, parents before children.
 
-    tokens: `[n]` int64. parents: n row numbers, -1 = the last committed token, on the host or as `Parents` of a device;
-    None = a chain (row i hangs off row i - 1). draft_probs: `[n, V]` float32, the q each token was drawn from, given
-    its earlier siblings (drawn without replacement: they are 0 in it); None = a point mass (the drafter was certain, as
-    an n-gram match is). first_logits: `[V]`, the raw logits behind the first draft, whose entropy is recorded; None
-    where there are none. point_mass_check: `[n]`, the probability of each point mass that comes from logits: 1, NaN
-    where they are no distribution. inner: the rounds of a drafter model that is drafted for itself, none of any other.
-    source: see `Round`.
+    tokens: `[n]` int64. parents: n row numbers, -1 = the last committed token, on the host or as `Parents` on a device.
+    None means a chain: row i follows row i - 1. draft_probs: `[n, V]` float32, the distribution q from which each token
+    was drawn. Siblings are drawn without replacement, so earlier siblings have probability 0 in q. None means point
+    masses: the drafter gives its token probability 1, as an n-gram match does. first_logits: `[V]`, the raw logits of
+    the first draft, whose entropy is recorded; None without logits. point_mass_check: `[n]`, for point masses from
+    logits: 1, or NaN if the logits are NaN or infinite. inner: the rounds of a drafter model that itself decodes
+    speculatively, otherwise empty. source: see `Round`.
 
-    Example: the tree  root -> a, root -> b, a -> c  is tokens [a, b, c], parents (-1, -1, 0).
+    Example: the tree root -> a, root -> b, a -> c is tokens [a, b, c], parents (-1, -1, 0).
     """
 
     tokens: Tensor
@@ -38,7 +38,7 @@ class Proposal:
 
     @classmethod
     def empty(cls, device: torch.device) -> "Proposal":
-        """No draft: the round is plain autoregression."""
+        """A proposal without drafts: the round is plain autoregression."""
         return cls(torch.empty(0, dtype=torch.long, device=device))
 
     @property
@@ -47,12 +47,12 @@ class Proposal:
         return tuple(range(-1, len(self) - 1)) if self.parents is None else tuple(self.parents)
 
     def parents_on(self, device: torch.device) -> Tensor:
-        """The same `[n]`, where the drafts are judged; nothing is read."""
+        """The parent of every row, `[n]`, on a device, without a read of the device."""
         if self.parents is None:
             return torch.arange(-1, len(self) - 1, device=device)
         return rows_of(self.parents, device)
 
     def seen_on(self, device: torch.device) -> Tensor:
-        """Which drafts each draft of a tree sees, `[n, n]` bool: itself and those that lead to it."""
+        """Which drafts each draft of a tree attends to, `[n, n]` bool: itself and its ancestors."""
         assert self.parents is not None
         return seen_in_tree(self.parents, device)[1:, 1:]

@@ -1,4 +1,4 @@
-"""The record of a round, made of a proposal and the verdict on it."""
+"""The record of a round, made from a proposal and its verdict."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -10,9 +10,9 @@ from utils.events import Round
 
 
 def make_round(seq: Sequence, proposal: Proposal, verdict: Verdict) -> Round:
-    """The round that a verdict makes of a proposal; nothing has changed yet.
+    """The round of a proposal and its verdict; it changes nothing.
 
-    What follows an accepted stop token is left out: those positions count as not tested.
+    Drafts after an accepted stop token are left out: their positions count as not tested.
     """
     round = Round(
         number=seq.rounds,
@@ -33,7 +33,7 @@ def make_round(seq: Sequence, proposal: Proposal, verdict: Verdict) -> Round:
 
 
 def _cut(round: Round, stop: Collection[int]) -> Round:
-    """The round without what follows an accepted stop token."""
+    """The round up to an accepted stop token."""
     for place, row in enumerate(round.path):
         if round.drafts[row] in stop:
             return replace(round, path=round.path[: place + 1], next_token=None)

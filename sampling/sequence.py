@@ -1,4 +1,4 @@
-"""One sequence, whole: what a round reads and changes. Weights have no state, and drafters keep theirs here."""
+"""The state of one sequence. A round reads and changes it. Weights have no state, and drafters keep theirs here."""
 
 from collections import abc
 from dataclasses import dataclass, field
@@ -19,15 +19,15 @@ from utils.parameter import MOST_DRAFTS
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """The tokens of one text and everything that is kept for it.
+    """The tokens of one text and all state that belongs to it.
 
-    tokens: prompt and output so far; where an encoder read the prompt (`encoder_ids`), what the decoder began with
-    and the output. runner: its rows in the target's cache. rng: its randomness. rule: its draft-length rule.
-    drafter_state: what each drafter keeps for it, by the drafter, so that one inside another has its own. logits:
-    `[n + 1, V]`, the target's raw rows of the round just verified (row 0 = root, row i + 1 = after draft i). hidden:
-    for each layer of `needs_hidden` the states `[m, H]` of the positions just committed. last: the last round, with
-    its share of a batch's times. live: how many sequences share its forwards. reason: why it is over; None while it is
-    not. most_drafts: of a path in one round.
+    tokens: the prompt and the output so far. With an encoder (`encoder_ids`), the decoder's start tokens and the
+    output. runner: its rows in the target's cache. rng: its random numbers. rule: its draft-length rule. drafter_state:
+    the state of each drafter, by drafter, so an inner drafter has its own. logits: `[n + 1, V]`, the target's raw
+    logits of the last round. Row 0 is the root, row i + 1 follows draft i. hidden: for each layer of `needs_hidden` the
+    states `[m, H]` of the positions just committed. last: the last round, with this sequence's share of a batch's
+    times. live: the number of sequences that share its forwards. reason: why the text ended; None while it continues.
+    most_drafts: the most drafts of a path in one round.
     """
 
     tokens: list[int]
@@ -53,36 +53,37 @@ class Sequence:
 
     @property
     def text(self) -> list[int]:
-        """What can be copied from: all tokens, behind what an encoder read where there is one."""
+        """The tokens that a copy may come from: all tokens, after the encoder's input if there is one."""
         return [*self.encoder_ids, *self.tokens] if self.encoder_ids else self.tokens
 
     @property
     def position(self) -> int:
-        """Index of the next new token in prompt + output; the prompt is what an encoder read, where there is one."""
+        """Index of the next new token in prompt + output. With an encoder, the prompt is the encoder's input."""
         return (len(self.encoder_ids) or self.prompt_length) + self.new_tokens
 
     @property
     def device(self) -> torch.device:
-        """Where proposals and probabilities live."""
+        """The device of proposals and probabilities."""
         return self.runner.device
 
     @property
     def end(self) -> int:
-        """The length of `tokens` at which it is over."""
+        """The length of `tokens` at which the text ends."""
         return min(self.prompt_length + self.max_new_tokens, self.runner.window)
 
     @property
     def room(self) -> int:
-        """Most drafts that a round may accept: it adds one token of the target's own."""
+        """The most drafts that a round may accept. The round adds one token of the target after them."""
         return min(self.end - len(self.tokens) - 1, self.most_drafts)
 
     @property
     def new_tokens(self) -> int:
+        """The number of generated tokens."""
         return len(self.tokens) - self.prompt_length
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why it is over with the tokens that it has; None where it goes on."""
+        """Why the text ends with its present tokens; None if it continues."""
         if self.tokens[-1] in self.stop:
             return "stop"
         if len(self.tokens) < self.end:
@@ -90,13 +91,13 @@ class Sequence:
         return "length" if self.new_tokens == self.max_new_tokens else "context"
 
     def release_rows(self) -> None:
-        """Give up the rows of models that drafters keep for a text that is over."""
+        """Release the cache rows that drafters keep for a finished text."""
         for drafter in [drafter for drafter in self.drafter_state if drafter.keeps_rows]:
             del self.drafter_state[drafter]
 
 
 def kept_states(hidden: abc.Mapping[int, Tensor], path: abc.Sequence[int], device: torch.device) -> dict[int, Tensor]:
-    """The states of the root and the accepted drafts; an output of the target holds until its next forward."""
+    """The hidden states of the root and the accepted drafts, copied because the next forward overwrites the output."""
     if is_chain(path):
         return {layer: states[: len(path) + 1].clone() for layer, states in hidden.items()}
     rows = sent([0, *(row + 1 for row in path)], device)

@@ -1,4 +1,4 @@
-"""How a text begins: its prompt is taken in, and checked against the context window."""
+"""The start of a text: its prompt is read and checked against the context window."""
 
 from collections.abc import Collection
 from collections.abc import Sequence as ListOf
@@ -20,7 +20,10 @@ def begin(
     stop: Collection[int],
     seed: int,
 ) -> Sequence:
-    """A sequence whose prompt was read, by an encoder where there is one, and is not in the cache yet."""
+    """A new sequence for a prompt.
+
+    An encoder has read the prompt, if there is one. The decoder's cache is still empty.
+    """
     reading = target.read(prompt)
     check_room(target, reading.tokens, max_new_tokens)
     gamma.begin()

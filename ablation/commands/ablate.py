@@ -57,23 +57,23 @@ Results = Annotated[
     Path, typer.Option(metavar="FILE.csv", help="The results file.", show_default="scripts/ablation_results.csv")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the results file.")]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="With --resume: play the rows that failed again.")]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="With --resume: run failed rows again.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the results file.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the grid and a time estimate; write nothing.")]
 WaitQuiet = Annotated[
     float,
-    typer.Option(metavar="SECONDS", min=0, help="Longest wait for an idle machine before each generation."),
+    typer.Option(metavar="SECONDS", min=0, help="Maximum wait for an idle machine before each generation."),
 ]
 Shard = Annotated[
-    str | None, typer.Option(metavar="K/N", help="Play part K of N, into FILE.K-of-N.csv (docs/scale.md).")
+    str | None, typer.Option(metavar="K/N", help="Run part K of N, into FILE.K-of-N.csv (docs/scale.md).")
 ]
-Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Play on N GPUs of this machine at once.")]
+Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Run on N GPUs of this machine in parallel.")]
 Devices = Annotated[
-    str | None, typer.Option(metavar="D,...", help="What each worker has: cuda:0,cuda:1 or cpu:0-3,cpu:4-7.")
+    str | None, typer.Option(metavar="D,...", help="Device of each worker: cuda:0,cuda:1 or cpu:0-3,cpu:4-7.")
 ]
 Ray = Annotated[
     str | None,
-    typer.Option(metavar="auto|local|ADDRESS", help="Play on all devices of a Ray cluster (docs/scale.md)."),
+    typer.Option(metavar="auto|local|ADDRESS", help="Run on all devices of a Ray cluster (docs/scale.md)."),
 ]
 
 

@@ -31,10 +31,12 @@ def advise(
     *,
     prompts: Annotated[
         list[str] | None,
-        typer.Option(metavar="SET|FILE", help="Prompts like yours, as plans name them; repeatable."),
+        typer.Option(metavar="SET|FILE", help="A built-in set or a file of prompts like yours; repeatable."),
     ] = None,
-    minutes: Annotated[float, typer.Option(min=0, help="Most minutes to measure.")] = 5.0,
-    length: Annotated[int, typer.Option(min=1, help="Maximum number of new tokens, where a prompt has none.")] = 100,
+    minutes: Annotated[float, typer.Option(min=0, help="Maximum time of the measurement in minutes.")] = 5.0,
+    length: Annotated[
+        int, typer.Option(min=1, help="Maximum number of new tokens, for prompts without their own.")
+    ] = 100,
     models: Values,
     json: Json = False,
 ) -> None:
@@ -166,7 +168,7 @@ def _show(advice: "Advice", forms: _Forms) -> None:
     console.print(Text(verdict(advice), "bold"), soft_wrap=True)
     console.print(Text(f"\n{forms.command(advice.final)}\n"), soft_wrap=True)
     if forms.more:
-        console.print(Text("the command plays the first file of prompts only; the plan has all", "dim"))
+        console.print(Text("the command runs the first prompt file only; the plan has all", "dim"))
     console.print(Text(_for_servers(advice, forms)), soft_wrap=True)
     console.print(
         Text(f"\nas a plan (scripts/run_ablation.py FILE.toml):\n\n{forms.plan(advice.final)}"), soft_wrap=True
@@ -181,17 +183,17 @@ def verdict(advice: "Advice") -> str:
         said += f", measured {advice.measured} held out"
     if advice.speculate:
         return f"{advice.best.name}: {said}"
-    return f"do not speculate; the best, {advice.best.name}, is not shown to pay: {said}"
+    return f"do not speculate; the best, {advice.best.name}, has no proven speedup: {said}"
 
 
 def _for_servers(advice: "Advice", forms: _Forms) -> str:
     if (lines := forms.server(advice.final)) is not None:
         return f"for servers: --speculative-config '{lines}'"
-    said = f"servers have no words for {advice.final.name}"
+    said = f"servers cannot express {advice.final.name}"
     if server_best := forms.best_for_servers(advice):
         best = f"the best that they have, {server_best[1]:.2f} on the sample"
         return f"{said}; {best}: --speculative-config '{forms.server(server_best[0])}'"
-    return f"{said}, and no other candidate pays"
+    return f"{said}, and no other candidate is faster"
 
 
 def _table(advice: "Advice") -> Any:

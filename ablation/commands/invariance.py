@@ -30,9 +30,9 @@ _PICTURES = (".svg", ".png", ".pdf")
 def invariance(
     *,
     rows: Annotated[str, typer.Option(metavar="N,...", help="Numbers of rows.", show_default=True)] = _ROWS,
-    context: Annotated[int, typer.Option(min=1, help="Tokens that stand before them.")] = 150,
+    context: Annotated[int, typer.Option(min=1, help="Tokens before the compared rows.")] = 150,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg", help="Draw where rows differ; also .png and .pdf.")
+        Path | None, typer.Option(metavar="FILE.svg", help="Plot the differing rows; also .png and .pdf.")
     ] = None,
     models: Values,
     json: Json = False,
@@ -118,6 +118,6 @@ def _show(results: "list[CountResult]") -> None:
             table.add_row(str(result.rows), "differ", *differing)
     out_console().print(table)
     alike = [str(result.rows) for result in results if result.first is None]
-    typer.echo(f"Numbers of rows that change no bit: {', '.join(alike) or 'none'}.")
+    typer.echo(f"Numbers of rows without a changed bit: {', '.join(alike) or 'none'}.")
     if len(alike) < len(results):
         typer.echo("ULP: units in the last place; logits: how far one of them is off; the largest of both.")

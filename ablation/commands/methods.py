@@ -97,7 +97,7 @@ def _show(console: Any, method: Method) -> None:
     _show_parameters(console, method.own_parameters)
     if DRAFT_RULE in method.parameters:
         rules = "; ".join(f"{rule.name}: {_names(rule)}" for rule in CONTROLLERS.values() if rule.all_parameters)
-        text = f"{DRAFT_RULE.name} brings the parameters of its rule, which `infer.py methods RULE` explains. {rules}"
+        text = f"{DRAFT_RULE.name} adds the parameters of its rule; `infer.py methods RULE` explains them. {rules}"
         console.print(Padding(Text(text, style="dim"), (0, 0, 1, 4)))
 
 

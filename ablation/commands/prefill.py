@@ -27,14 +27,12 @@ if TYPE_CHECKING:
 Prompts = Annotated[Path | None, typer.Option(metavar="SET|FILE.jsonl", help="A built-in set or a file of prompts.")]
 Out = Annotated[
     Path | None,
-    typer.Option(metavar="FILE|DIR", help="Of one prompt NAME.safetensors, of several a folder."),
+    typer.Option(metavar="FILE|DIR", help="NAME.safetensors for one prompt, a folder for several."),
 ]
-Listen = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Read prompts for whoever asks there, until Ctrl-C.")
-]
+Listen = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Serve prefills at this address, until Ctrl-C.")]
 StatesFor = Annotated[
     str | None,
-    typer.Option(metavar="NAME,...", help="Keep the states that these read; default: every trained head."),
+    typer.Option(metavar="NAME,...", help="Methods whose hidden states are stored; default: every trained head."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
 

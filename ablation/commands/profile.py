@@ -22,8 +22,8 @@ _PARTS = 100
 @opened(models=LoadOptions)
 def profile(
     *,
-    refresh: Annotated[bool, typer.Option("--refresh", help="Measure again what is kept.")] = False,
-    seconds: Annotated[float, typer.Option(min=0, help="Longest time that measuring takes.")] = _BUDGET_S,
+    refresh: Annotated[bool, typer.Option("--refresh", help="Repeat measurements that are stored.")] = False,
+    seconds: Annotated[float, typer.Option(min=0, help="Maximum time of the measurement.")] = _BUDGET_S,
     models: Values,
     json: Json = False,
 ) -> None:
@@ -83,6 +83,6 @@ def _show(shown_profile: "LatencyProfile", kept: str | None) -> None:
             table.add_row(*map(Text, row))
         if rows:
             console.print(table)
-    where = f"Kept in {kept}." if kept else "Not kept: other processes were busy, or the folder cannot be written."
+    where = f"Kept in {kept}." if kept else "Not stored: other processes were busy, or the folder cannot be written."
     for line in (*cells.sentences(shown_profile), where):
         console.print(Text(line, style="dim"))

@@ -50,14 +50,18 @@ def quality(
     ] = ",".join(USUAL),
     prompts: Annotated[
         list[str] | None,
-        typer.Option(metavar="SET|FILE", help="Prompts, as plans name them; repeatable; default: all built-in sets."),
+        typer.Option(
+            metavar="SET|FILE", help="A built-in set or a file of prompts; repeatable; default: all built-in sets."
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of prompts, of each set in turn.")] = 20,
-    length: Annotated[int, typer.Option(min=1, help="Maximum number of new tokens, where a prompt has none.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of prompts, taken from the sets in turn.")] = 20,
+    length: Annotated[
+        int, typer.Option(min=1, help="Maximum number of new tokens, for prompts without their own.")
+    ] = 100,
     models: Values,
     json: Json = False,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE.jsonl", help="Write the JSON objects there as well.")
+        Path | None, typer.Option(metavar="FILE.jsonl", help="Write the JSON objects to this file as well.")
     ] = None,
 ) -> None:
     """Compare the target's weights in rounded formats with the full ones: quality, memory and speed, side by side.

@@ -1,4 +1,4 @@
-"""The command `run`. What costs seconds to import is imported once a call is known to be right."""
+"""The command `run`. Slow imports follow the check of the arguments."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 Runs = Annotated[
     str | None,
-    typer.Option(metavar="NAME,...", help='Such as "mtp,mtp gamma=1"; default: the methods that are on.'),
+    typer.Option(metavar="NAME,...", help='Methods, such as "mtp,mtp gamma=1"; default: the methods that are on.'),
 ]
 Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; repeatable.")]
 SpeculativeConfig = Annotated[
     str | None,
-    typer.Option(metavar="JSON", help='As servers accept it: {"method": "draft_model", "num_speculative_tokens": 4}.'),
+    typer.Option(metavar="JSON", help='JSON of other servers: {"method": "draft_model", "num_speculative_tokens": 4}.'),
 ]
 
 OnePrompt = Annotated[str | None, typer.Option(metavar="TEXT|-", help="One prompt; - reads it from stdin.")]
@@ -36,36 +36,32 @@ Prompts = Annotated[
     typer.Option(metavar="SET|FILE.jsonl", help="A built-in set or a file of prompts (docs/prompts.md)."),
 ]
 PromptsDir = Annotated[
-    str | None, typer.Option(metavar="DIR", help="A folder of prompt files, a set each (docs/prompts.md).")
+    str | None, typer.Option(metavar="DIR", help="A folder of prompt files, one set per file (docs/prompts.md).")
 ]
 Length = Annotated[int | None, typer.Option(help="Maximum number of new tokens.")]
 Processor = Annotated[str | None, typer.Option(help='Such as "nucleus 0.8 0.9".')]
 Seed = Annotated[int | None, typer.Option(help="Random seed of every method.")]
 Repeat = Annotated[int, typer.Option(min=1, help="Number of repeats, interleaved.")]
-Batch = Annotated[
-    str | None, typer.Option(metavar="N,...", help="Prompts answered at a time; default: one after the other.")
-]
-Rate = Annotated[
-    str | None, typer.Option(metavar="R,...", help="Prompts that arrive a second (Poisson), with --batch.")
-]
-Slo = Annotated[str | None, typer.Option(metavar="SLO", help="Fast enough, for goodput: ttft:MS,tpot:MS.")]
+Batch = Annotated[str | None, typer.Option(metavar="N,...", help="Batch size; default: one prompt at a time.")]
+Rate = Annotated[str | None, typer.Option(metavar="R,...", help="Arrivals per second (Poisson), with --batch.")]
+Slo = Annotated[str | None, typer.Option(metavar="SLO", help="Latency limits for goodput: ttft:MS,tpot:MS.")]
 Engines = Annotated[
     list[str] | None,
     typer.Option(
         "--engine",
         metavar="ENGINE",
-        help='Who answers as well: transformers, DIALECT=URL, or "DIALECT METHOD=URL ..." (docs/engines.md).',
+        help='Other engines to compare: transformers, DIALECT=URL, or "DIALECT METHOD=URL ..." (docs/engines.md).',
     ),
 ]
 From = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="FILE|DIR|HOST:PORT", help="Prompts as `infer.py prefill` read them (docs/scale.md)."
+        "--from", metavar="FILE|DIR|HOST:PORT", help="Prefilled prompts of `infer.py prefill` (docs/scale.md)."
     ),
 ]
 TraceFile = Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="Write one line per round.")]
 FullTrace = Annotated[
-    bool, typer.Option("--full-trace", help="In --trace, also what replay needs; takes twice the time.")
+    bool, typer.Option("--full-trace", help="Add the data for replay to --trace; takes twice the time.")
 ]
 
 

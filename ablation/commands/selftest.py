@@ -127,16 +127,16 @@ def _show(checks: "Selftest", reports: "list[MethodReport]") -> None:
     console.print(table)
     if checks.sampled:
         console.print(
-            f"distribution: a FAIL with nothing wrong happens in at most {FALSE_ALARM:g} of such runs "
+            f"distribution: the probability of a false FAIL is at most {FALSE_ALARM:g} per run "
             f"(each test at level {checks.level:.2g})."
         )
     if unsampled := [name for name in checks.methods if name not in checks.sampled]:
         console.print(
-            f"The distribution of sampled output was tested for {', '.join(checks.sampled)} alone, not for the other "
+            f"The distribution of sampled output was tested only for {', '.join(checks.sampled)}, not for the other "
             f"{len(unsampled)}: --full tests all."
         )
     if any(report.verdict == "WEAK" for report in reports):
         console.print(
-            "WEAK: nothing wrong was seen, but a verifier that is wrong on purpose (the control) was not caught "
-            "either. The check has too little power on this pair. That is no failure of the method."
+            "WEAK: no fault was found, but the control, a verifier with a deliberate fault, was not caught "
+            "either. The check has too little power on this pair. This is no failure of the method."
         )

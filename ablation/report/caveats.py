@@ -1,4 +1,4 @@
-"""What a reader must know before trusting the numbers, worst first, a sentence each."""
+"""Warnings about the numbers of a report, the most serious first, one sentence each."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ SPREAD, DRIFT = 0.10, 0.05
 def caveats(
     frame: pd.DataFrame, summary: pd.DataFrame, pairs: pd.DataFrame, manifest: Mapping[str, Any] | None
 ) -> tuple[str, ...]:
-    """All warnings of a result; empty where nothing is wrong."""
+    """All warnings of a result; empty if nothing is wrong."""
     whole = frame[~frame["failed"]]
     return (
         *_wrong(whole),
@@ -50,14 +50,14 @@ def _wrong(whole: pd.DataFrame) -> Iterator[str]:
         runs = f"{len(rows)} run{'s' if len(rows) > 1 else ''}"
         if (whole.loc[whole["engine"] == engine, "referee"] == DIFFERS).any():
             yield (
-                f"{engine}: {name} gave different ids from its own AR under greedy in {runs}; its weights or "
-                "arithmetic are not our target's, which therefore cannot say whether ties explain it."
+                f"{engine}: {name} gave other ids than its own AR under greedy in {runs}. Its weights or arithmetic "
+                "differ from our target's, so our target cannot check for ties."
             )
         else:
             where = "" if engine == OURS else f"{engine}: "
             yield (
-                f"BUG: {where}{name} gave different ids from AR under greedy in {runs}, and no tie explains it; "
-                "its speed means nothing until that is fixed."
+                f"BUG: {where}{name} gave other ids than AR under greedy in {runs}, and no tie explains this; "
+                "its speed is meaningless until the fault is fixed."
             )
     lossy = whole.loc[whole["lossless"].astype(str) == "false", "configuration"].astype(str).unique()
     if len(lossy):
@@ -65,23 +65,23 @@ def _wrong(whole: pd.DataFrame) -> Iterator[str]:
 
 
 def _refereed(whole: pd.DataFrame) -> Iterator[str]:
-    """Answers of other engines that our target would not have given."""
+    """Answers of other engines that differ from our target's."""
     for engine, rows in whole[whole["referee"].notna()].groupby("engine", observed=True):
         wrong = rows[rows["referee"] == DIFFERS]
         if len(wrong):
             first = wrong.iloc[0]
             yield (
-                f"{engine}: in {len(wrong)} of {len(rows)} greedy answers a token is not our target's best, the first "
-                f"in {first['id']} at place {first['referee_place']:.0f}, up to {wrong['referee_behind'].max():.2g} "
-                "behind in logits: other weights, other arithmetic or a fault."
+                f"{engine}: in {len(wrong)} of {len(rows)} greedy answers a token is not our target's best. The first "
+                f"is in {first['id']} at position {first['referee_place']:.0f}; the largest gap in logits is "
+                f"{wrong['referee_behind'].max():.2g}. The cause is other weights, other arithmetic or a fault."
             )
 
 
 def _shared_prefills(whole: pd.DataFrame) -> Iterator[str]:
     if (whole["prefill_shared"].astype(str) == "true").any():
         yield (
-            "Configurations shared one reading of a text that they began with (share_prefill): their time to the first "
-            "token and their speed with prefill hold the seconds of that one reading."
+            "Configurations shared one prefill of a common text (share_prefill): their time to the first "
+            "token and their speed with prefill include the seconds of that shared prefill."
         )
 
 
@@ -90,7 +90,7 @@ def _failed(frame: pd.DataFrame) -> Iterator[str]:
     if len(failed):
         names = ", ".join(failed["configuration"].astype(str).unique())
         first = failed["error"].iloc[0]
-        yield f"{len(failed)} of {len(frame)} runs failed ({names}) and are not counted; the first: {first}"
+        yield f"{len(failed)} of {len(frame)} runs failed ({names}) and are not counted; the first error: {first}"
 
 
 def _incomplete(frame: pd.DataFrame) -> Iterator[str]:
@@ -103,10 +103,10 @@ def _incomplete(frame: pd.DataFrame) -> Iterator[str]:
 
 
 def _reference(frame: pd.DataFrame) -> Iterator[str]:
-    """AR does the same work each time: where its speed differs, the machine's state did."""
+    """AR does the same work each time, so a different speed shows a different state of the machine."""
     for format, rows in frame.groupby("target_weights", observed=True):
         if (frame["configuration"] == AR).any() and not (rows["configuration"] == AR).any():
-            yield f"No row of {AR!r} in {format}: a speedup is over AR of the same weights, so there is none."
+            yield f"No row of {AR!r} in {format}: a speedup is relative to AR with the same weights, so there is none."
     whole = frame[~frame["failed"]]
     if (frame["configuration"] == AR).any() and not (whole["configuration"] == AR).any():
         yield "Every run of AR failed: there is no speedup."
@@ -124,7 +124,7 @@ def _reference(frame: pd.DataFrame) -> Iterator[str]:
         yield (
             f"AR itself varies by more than {SPREAD:.0%} on {some.nunique()} of {every.nunique()} prompts, "
             f"the most on {some[int(wide.argmax())]} "
-            f"({wide.max():.0%}): the machine was not steady."
+            f"({wide.max():.0%}): the machine's speed was not stable."
         )
 
 
@@ -133,21 +133,21 @@ def _noise(summary: pd.DataFrame) -> Iterator[str]:
     for _, row in control.iterrows():
         if row["against_ar"] in ("noise: faster", "noise: slower"):
             yield (
-                f"{row['processor']}: AR run again has a speedup of {row['speedup']:.3f} over itself "
-                f"({row['speedup_low']:.3f} to {row['speedup_high']:.3f}): differences of that size mean nothing."
+                f"{row['processor']}: a second run of AR has a speedup of {row['speedup']:.3f} over AR "
+                f"({row['speedup_low']:.3f} to {row['speedup_high']:.3f}): differences of that size are noise."
             )
 
 
 def _alike(frame: pd.DataFrame, pairs: pd.DataFrame) -> Iterator[str]:
-    """Other names for one configuration: measured as often as it has names, they show the noise."""
+    """Configurations with different names and equal rounds: their differences show the noise."""
     for processor in dict.fromkeys(frame["processor"].astype(str)):
         for names in alike(frame[frame["processor"] == processor]):
             known = pairs[(pairs["processor"] == processor) & pairs["a"].isin(names) & pairs["b"].isin(names)]
             ratios = known["ratio"][known["ratio"].notna()]
             sizes = f", here {', '.join(map(percent, ratios))}" if len(ratios) else ""
             yield (
-                f"{processor}: {' and '.join(names)} drafted and emitted the same in every round: they are one "
-                f"configuration, and what differs in their speed is noise{sizes}."
+                f"{processor}: {' and '.join(names)} drafted and emitted the same tokens in every round. They are the "
+                f"same configuration, and differences in their speed are noise{sizes}."
             )
 
 
@@ -155,8 +155,8 @@ def _recounted(frame: pd.DataFrame) -> Iterator[str]:
     names = frame.loc[frame["recounted"], "configuration"].astype(str).unique()
     if len(names):
         yield (
-            f"Made by an older version, whose alpha of trees counts siblings ({', '.join(names)}): "
-            "here alpha is computed anew, each position once."
+            f"An older version made these results, and its alpha of trees counts siblings ({', '.join(names)}): "
+            "alpha is recomputed here, with each position counted once."
         )
 
 
@@ -167,19 +167,19 @@ def _machine(whole: pd.DataFrame) -> Iterator[str]:
         yield f"Other programs kept more than {BUSY_CORES} cores busy in {share:.1%} of the runs."
     clock = whole["cpu_mhz"].dropna()
     if len(clock) and (clock.max() - clock.min()) / clock.median() > DRIFT:
-        yield f"The processor's clock moved between {clock.min():.0f} and {clock.max():.0f} MHz."
+        yield f"The processor's clock varied between {clock.min():.0f} and {clock.max():.0f} MHz."
 
 
 def _few(summary: pd.DataFrame) -> Iterator[str]:
     fewest = int(summary.loc[summary["task"] == ALL, "prompts"].max())
     if fewest < enough(1):
         noun = "prompt" if fewest == 1 else "prompts"
-        yield f"Only {fewest} {noun}: intervals are narrower than the truth, and no difference can be shown."
+        yield f"Only {fewest} {noun}: intervals are too narrow, and no difference can be shown."
 
 
 def _origin(manifest: Mapping[str, Any] | None) -> Iterator[str]:
     if manifest is None:
-        yield "There is no manifest beside the results: which code, weights and machine made them is unknown."
+        yield "There is no manifest beside the results: their code, weights and machine are unknown."
         return
     entries = [manifest, manifest["fixed"], *(run for run in manifest["runs"] if isinstance(run, dict))]
     if any(entry.get("uncommitted_changes") for entry in entries):

@@ -1,4 +1,4 @@
-"""What stands below a table of speeds: how interval and verdict relate, and why the slow rows are slow."""
+"""Notes below a table of speeds: the relation of interval and verdict, and the causes of slow rows."""
 
 from collections.abc import Iterator
 
@@ -12,40 +12,40 @@ from sampling.measure.sentences import gammas_reached
 from sampling.methods.tables import AR, METHODS
 
 COVERED = 20
-"""Prompts from which on the intervals of medians hold nearly what their name says."""
+"""From this number of prompts on, intervals of medians have nearly their nominal coverage."""
 
 
 def verdict_notes(rows: pd.DataFrame) -> Iterator[str]:
-    """How to read the verdicts of one processor and task, from its rows of the summary."""
+    """Notes on the verdicts of one processor and task, from its rows of the summary."""
     asked = rows[rows["p_holm"].notna() & (rows["configuration"] != CONTROL)]
     undecided = asked["against_ar"].isin([UNSHOWN, TOO_FEW])
     apart = (asked["speedup_low"] > 1.0) | (asked["speedup_high"] < 1.0)
     if (apart == undecided)[asked["speedup_low"].notna()].any():
         yield (
-            "An interval is of one median alone, the verdict of a test on all prompts' ratios, corrected for "
-            f"{len(asked)} comparison{'s' if len(asked) > 1 else ''} with AR: an interval may leave out 1 where no "
-            "difference is shown, or hold it where one is. The verdict counts."
+            "An interval covers one median. A verdict comes from a test on the ratios of all prompts, corrected for "
+            f"{len(asked)} comparison{'s' if len(asked) > 1 else ''} with AR. An interval may exclude 1 although "
+            "no difference is shown, or contain 1 although one is shown. The verdict counts."
         )
     for name in asked.loc[undecided & (asked["p_holm"] <= LEVEL), "configuration"]:
-        yield f"{name}: the median and the test point to different sides: no difference is shown, whatever p is."
+        yield f"{name}: the median and the test have opposite signs, so no difference is shown, whatever p is."
     if (asked["against_ar"] == TOO_FEW).any():
         yield (
-            f"Too few prompts: among {len(asked)} comparison{'s' if len(asked) > 1 else ''}, fewer than "
+            f"Too few prompts: with {len(asked)} comparison{'s' if len(asked) > 1 else ''}, fewer than "
             f"{enough(len(asked))} prompts cannot show a difference, even if all of them agree."
         )
     if ((asked["compared"] < COVERED) & (asked["speedup_low"] < asked["speedup_high"])).any():
         yield (
-            f"Of fewer than {COVERED} prompts a 95 % interval holds the median less often than that: in about 88 of "
-            "100 cases at 4 prompts, 93 at 12."
+            f"With fewer than {COVERED} prompts a 95 % interval contains the median less often: in about 88 of "
+            "100 cases with 4 prompts, 93 with 12."
         )
     fewer = asked[asked["compared"] < asked["prompts"]]
     for _, row in fewer.iterrows():
         on = f"{row['compared']} of {row['prompts']} prompts"
-        yield f"{row['configuration']} is compared on {on}: there is no AR on the others."
+        yield f"{row['configuration']} is compared on {on}: AR did not run on the others."
 
 
 def slow_notes(rows: pd.DataFrame) -> Iterator[str]:
-    """Why each slow row is slow, as far as it was measured."""
+    """The cause of each slow row, if it was measured."""
     for _, row in rows[(rows["speedup"] < 1.0) & ~rows["configuration"].isin([AR, CONTROL])].iterrows():
         ledger = ledger_of(row)
         if ledger is not None:
@@ -54,7 +54,7 @@ def slow_notes(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def gamma_notes(rows: pd.DataFrame) -> Iterator[str]:
-    """Which draft lengths the rules reached that choose one in each round."""
+    """The range of draft lengths of each adaptive rule."""
     for _, row in rows[rows["min_gamma"].notna()].iterrows():
         method = METHODS.get(row["method"])
         if method is not None and (method.adapts or row["min_gamma"] < row["max_gamma"]):

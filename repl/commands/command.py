@@ -62,8 +62,8 @@ class CommandGroup:
 GROUPS = Registry[CommandGroup](
     "group of commands",
     CommandGroup("session", "dialogues, status, save and load, export, round lines, leaving"),
-    CommandGroup("methods", "what answers a prompt: /mtp on, /add mtp gamma=2, /drop"),
-    CommandGroup("ablation", "run a plan on many prompts, see its results"),
+    CommandGroup("methods", "methods that answer a prompt: /mtp on, /add mtp gamma=2, /drop"),
+    CommandGroup("ablation", "run a plan on many prompts, show its results"),
     CommandGroup("generation", "length, processor, seed, cache, chat template"),
     CommandGroup("drafting", "what drafts: n-grams, suffix trees, trained heads, hybrids"),
     CommandGroup("draft_length", "how many tokens are drafted: gamma, budget, EGAG"),
@@ -104,14 +104,14 @@ class SessionCommand:
 # Where the default would be a dull example.
 _EXAMPLES = {"turns": "on", "processor": "nucleus 0.8 0.9", "set_ngramstorage": "onelevel 4"}
 _DETAILS = {
-    "turns": "The chat template wraps the whole dialogue. A method that has not answered an earlier turn takes over "
-    "the first answer to it. /new begins another dialogue.",
-    "egag": "With /speculative on it adds a row SD EGAG next to SD: the same drafter with another draft length.",
-    "beam": "Nothing is sampled: the processor and the seed play no part. No speedup is claimed: the output differs.",
-    "chat": "A model without a chat template gets the prompt as it stands.",
-    "processor": "Arguments are given by position or by name: topk 0.8 top_k=20.",
+    "turns": "The chat template wraps the whole dialogue. A method without an answer to an earlier turn uses "
+    "the first answer of that turn. /new begins another dialogue.",
+    "egag": "With /speculative on it adds a row SD EGAG next to SD: the same drafter with another draft-length rule.",
+    "beam": "Nothing is sampled: the processor and the seed have no effect. The output differs, without a speedup.",
+    "chat": "A model without a chat template gets the prompt unchanged.",
+    "processor": "Arguments are positional or named: topk 0.8 top_k=20.",
 }
-_TOGGLE = "Without an argument it flips; on or off sets it."
+_TOGGLE = "Without an argument it toggles the setting; on or off sets it."
 _FEW = 3  # of many ways, so many are named
 _METHOD = "Methods are independent toggles: each one that is on answers every prompt and gets a row in the table."
 

@@ -9,11 +9,11 @@ from repl.session import Session
 
 TABLE = "table"
 _LIVE = {
-    "H": "entropy of the drafter's distribution for the first draft, in nats; EGAG drafts less where it is high",
-    "gamma": "drafts that the rule asked for; `16 (drafted 2)`: the drafter stopped at 2",
-    "round": "a round is one forward of the target: it judges the drafts and writes one token more",
-    "by position": "accepted share of the drafts that were judged at each position, from the first",
-    "score": "log-probability of a beam, a token on average",
+    "H": "entropy of the drafter's distribution for the first draft, in nats; EGAG drafts less if it is high",
+    "gamma": "draft length of the rule; `16 (drafted 2)`: the drafter stopped at 2",
+    "round": "a round is one forward of the target: it verifies the drafts and adds one token",
+    "by position": "acceptance rate of the judged drafts at each position, from the first",
+    "score": "mean log-probability of a beam per token",
 }
 _METRICS = "Formulas and sources: docs/metrics.md."
 Commands = Mapping[str, SessionCommand]
@@ -23,7 +23,7 @@ _KEYS = (
     "help, exit or quit, makes it a prompt. Esc Enter (Alt-Enter) starts a new line, Up recalls, Tab completes.",
     "Ctrl-C stops a generation or clears the line; Ctrl-D quits.",
 )
-_SETTINGS = f"/NAME alone shows a setting; /NAME {DEFAULT} puts back its value at start."
+_SETTINGS = f"/NAME alone shows a setting; /NAME {DEFAULT} restores its initial value."
 _MORE = (
     "/help COMMAND explains one command, /help all shows all of them; /help table explains the numbers.",
     _SETTINGS,
@@ -35,7 +35,9 @@ def first_page() -> SectionSheet:
     """The groups, a line each: fits a terminal of 80 by 24, menu and toolbar included."""
     lines = tuple((group.name, "", group.help) for group in GROUPS.values())
     return SectionSheet(
-        "Type a question to ask it. Commands come in groups; /help GROUP shows one:", (SheetSection("", lines),), _MORE
+        "Type a question to get an answer. Commands come in groups; /help GROUP shows one:",
+        (SheetSection("", lines),),
+        _MORE,
     )
 
 
@@ -62,7 +64,7 @@ def table_page() -> SectionSheet:
         for heading, columns in sections.items()
     ]
     live = SheetSection("Under a growing answer", tuple((name, "", text) for name, text in _LIVE.items()))
-    return SectionSheet("What the numbers say", (*told, live), (_METRICS,))
+    return SectionSheet("Meaning of the numbers", (*told, live), (_METRICS,))
 
 
 def number_page(name: str) -> SectionSheet | None:

@@ -39,7 +39,7 @@ def ablate(host: CommandHost, argument: str) -> None:
     try:
         outcome = run_plan(session, experiment, f"/ablate {argument}".rstrip(), view)
     except KeyboardInterrupt:
-        view.reply(Message("stopped at once; /results reports what has been measured"))
+        view.reply(Message("stopped at once; /results reports the rows so far"))
         raise
     host.count(outcome)
 
@@ -52,7 +52,7 @@ def batch(host: CommandHost, argument: str) -> None:
     name, _, last = argument.rpartition(" ")
     name, size = (name.strip(), BATCH.parse(last)) if name and last.isdecimal() else (argument, _AT_A_TIME)
     if not name:
-        raise UserError("/batch: no prompts given; expected /batch FILE or a built-in set, and how many at a time")
+        raise UserError("/batch: no prompts given; expected /batch FILE or a built-in set, and the batch size")
     prompts = gather(find_sources([name], Path()))
     host.session.refuse_nothing()
     host.wait()

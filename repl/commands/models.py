@@ -51,7 +51,7 @@ def repeat(host: CommandHost, argument: str) -> Message:
     turns = answers.dialogue.turns
     if len(turns) > 1:
         raise UserError(
-            f"/repeat: the last answer is turn {len(turns)} of a dialogue, which one --prompt cannot ask; "
+            f"/repeat: the last answer is turn {len(turns)} of a dialogue, and --prompt takes one turn only; "
             "/export FILE.jsonl keeps it"
         )
     command = ["uv", "run", "infer.py", "run", *_flags(host.session.loading.options)]

@@ -17,7 +17,7 @@ def short_page(session: Session) -> SectionSheet:
         "Session",
         (
             *_in_use(session),
-            SheetSection("Settings in use that were changed, and the length", settings),
+            SheetSection("Changed settings in use, and the length", settings),
             *_kept(session),
         ),
         ("/status all shows every setting.",),
@@ -35,13 +35,13 @@ def whole_page(session: Session, commands: Mapping[str, SessionCommand]) -> Sect
             )
     sections = [*_in_use(session), *(SheetSection(group, tuple(lines)) for group, lines in groups.items())]
     if tried := tuple(_tried(session)):
-        sections.append(SheetSection("Chosen by measuring on this machine", tried))
+        sections.append(SheetSection("Chosen by measurement on this machine", tried))
     return SectionSheet("Session", (*sections, *_kept(session)))
 
 
 def _in_use(session: Session) -> Iterator[SheetSection]:
     yield SheetSection("Models", tuple(_models(session)))
-    yield SheetSection("What answers a prompt", tuple(_runs(session)))
+    yield SheetSection("Methods that are on", tuple(_runs(session)))
 
 
 def _kept(session: Session) -> Iterator[SheetSection]:

@@ -1,4 +1,4 @@
-"""THE table of commands, and what is read from it: parsing and execution."""
+"""The table of all commands, with parsing and execution of a line."""
 
 from collections.abc import Iterator
 
@@ -57,7 +57,7 @@ COMMANDS = Registry[SessionCommand](
     SessionCommand(
         "status",
         "session",
-        "models, what answers a prompt, changed settings; all: every setting",
+        "models, methods that are on, changed settings; all: every setting",
         _status,
         "[all]",
         "all",
@@ -71,7 +71,7 @@ COMMANDS = Registry[SessionCommand](
         "ID|default [NAME=VALUE ...]",
         "Qwen/Qwen2.5-1.5B-Instruct drafter=Qwen/Qwen2.5-0.5B-Instruct",
         "ID is a hub id, a folder or a FILE.gguf; default is the embedded pair. NAME is an option of loading, such as "
-        "drafter, heads, dtype or device; what is not named gets its default. The models here are let go first.",
+        "drafter, heads, dtype or device; other options get their defaults. The present models are unloaded first.",
         candidates=words.files,
     ),
     SessionCommand(
@@ -79,8 +79,8 @@ COMMANDS = Registry[SessionCommand](
         "session",
         "the command that gives the last answer again",
         models.repeat,
-        detail="A line of `infer.py run` with the models, methods and settings, the values of cards included. What "
-        "methods remember of earlier answers does not come along.",
+        detail="A line of `infer.py run` with the models, methods and settings, also values from model cards. The "
+        "memory of earlier answers is left out.",
     ),
     SessionCommand(
         "save",
@@ -89,7 +89,7 @@ COMMANDS = Registry[SessionCommand](
         handlers.save,
         "FILE",
         "my.session",
-        "Replaces a saved session, but not unasked where lines were added to it; any other file is left alone.",
+        "Replaces a saved session. Asks first if lines were added to the file. Any other file is left alone.",
         candidates=words.files,
     ),
     SessionCommand(
@@ -99,7 +99,7 @@ COMMANDS = Registry[SessionCommand](
         handlers.load,
         "FILE",
         "my.session",
-        "Empty lines and those that begin with # are skipped. Commands are silent unless they fail; the rest goes on.",
+        "Empty lines and lines that begin with # are skipped. A command prints only if it fails; the script continues.",
         candidates=words.files,
     ),
     SessionCommand(
@@ -109,14 +109,14 @@ COMMANDS = Registry[SessionCommand](
         handlers.export,
         "FILE",
         "answers.html",
-        ".jsonl: the records that infer.py run --json prints, a line each. .html: a page with the tables, the answers "
-        "with accepted and rejected drafts, and the settings. A file that is there is replaced only if you say so.",
+        ".jsonl: the records that infer.py run --json prints, one per line. .html: a page with the tables, the answers "
+        "with accepted and rejected drafts, and the settings. An existing file is replaced only after you confirm.",
         candidates=words.files,
     ),
     SessionCommand(
         "ngram_save",
         "session",
-        "save what NASD has counted",
+        "save the n-gram counts of NASD",
         handlers.ngram_save,
         "FILE",
         "my.ngrams",
@@ -126,37 +126,37 @@ COMMANDS = Registry[SessionCommand](
     SessionCommand(
         "ngram_load",
         "session",
-        "continue with counts that were saved",
+        "load saved n-gram counts",
         handlers.ngram_load,
         "FILE",
         "my.ngrams",
-        "Sets set_ngramstorage to the file's, and reset_in_between off. A bad file is refused as a whole.",
+        "Sets set_ngramstorage to the storage of the file, and reset_in_between off. A damaged file changes nothing.",
         candidates=words.files,
     ),
     setting_command(TURNS, "session"),
     SessionCommand(
-        "new", "session", "begin another dialogue", handlers.new, detail="For /turns on and /turns reference."
+        "new", "session", "start a new dialogue", handlers.new, detail="For /turns on and /turns reference."
     ),
     setting_command(DEBUG, "session"),
     SessionCommand(
         "add",
         "methods",
-        "run a method once more, with values of its own",
+        "run a method a second time with other values",
         handlers.add,
         "METHOD NAME=VALUE ...",
         "speculative gamma=2",
-        "It gets a row beside the method as it is set. A value ends where the next NAME= begins; one with a comma or = "
-        'goes in quotes: /add ngram set_ngramstorage="onelevel 4" top_k_filler=1.',
+        "It gets a row of its own in the table. A value ends at the next NAME=. A value with a comma or = "
+        'needs quotes: /add ngram set_ngramstorage="onelevel 4" top_k_filler=1.',
         candidates=words.added,
     ),
     SessionCommand(
         "drop",
         "methods",
-        "remove what was added",
+        "remove a method that /add added",
         handlers.drop,
         "NAME|all",
         "all",
-        "NAME is what the table or /status calls it: /drop mtp gamma=2.",
+        "NAME is the name in the table or in /status: /drop mtp gamma=2.",
     ),
     SessionCommand(
         "method",
@@ -165,7 +165,7 @@ COMMANDS = Registry[SessionCommand](
         handlers.method,
         "NAME [on|off]",
         "ngram on",
-        "The same as /NAME; without on or off it flips.",
+        "The same as /NAME; without on or off it toggles the method.",
         candidates=words.method_words,
     ),
     SessionCommand(
@@ -175,7 +175,7 @@ COMMANDS = Registry[SessionCommand](
         handlers.speculative_config,
         "JSON",
         '{"method": "draft_model", "num_speculative_tokens": 4}',
-        "Switches on the method it names and the reference, and all others off; keys left out get their defaults.",
+        "Switches on the named method and the reference, and all others off; missing keys get their defaults.",
     ),
     SessionCommand(
         "ablate",
@@ -184,28 +184,28 @@ COMMANDS = Registry[SessionCommand](
         measuring.ablate,
         "[PLAN]",
         "gamma",
-        "PLAN is a built-in plan or a .toml file; what it leaves open, methods included, is as set in the session. "
-        "The default is quick; after /add, the prompts of quick for what answers a prompt here. "
-        "Ctrl-C stops after the current row and reports what has been measured.",
+        "PLAN is a built-in plan or a .toml file. Settings and methods that it leaves out come from the session. "
+        "The default is quick. After /add, the prompts of quick run with the methods of the session. "
+        "Ctrl-C stops after the current row and reports the rows so far.",
         candidates=words.plans,
     ),
     SessionCommand(
         "profile",
         "ablation",
-        "what forwards and drafts cost on this machine",
+        "the cost of forwards and drafts on this machine",
         measuring.profile,
-        detail="Times of the target's forward by rows and context, and of each drafter. A first session measures them "
-        "while the prompt waits, half a minute in all; asked for earlier, the rest is measured now.",
+        detail="Times of the target's forward by rows and context, and of each drafter. The first session measures "
+        "them while it waits for input, half a minute in all. /profile measures the rest at once.",
     ),
     SessionCommand(
         "why",
         "methods",
-        "where the time of the last answer went",
+        "how the time of the last answer divides",
         measuring.why,
         "[NAME]",
         "mtp",
-        "A bar and a line a run: what forwards, their further rows, drafting and judging took of a token's time, and "
-        "what acceptance would have paid for it. NAME is what the table calls it; it then stands beside AR alone.",
+        "A bar and a line per run: the time of forwards, their extra rows, drafting and verification per token, and "
+        "the acceptance rate needed for a speedup. NAME is a name of the table; only its run and AR are then shown.",
         candidates=words.methods,
     ),
     SessionCommand(
@@ -215,18 +215,18 @@ COMMANDS = Registry[SessionCommand](
         measuring.batch,
         "FILE [N]",
         "grounded 4",
-        "FILE has a prompt a line (docs/prompts.md), or is a built-in set; N are answered at a time, 4 where it is "
-        "left out. A line a text shows it grow; the table at the end compares each method with AR at as many at a "
-        "time. Ctrl-C stops after the method under way.",
+        "FILE has one prompt per line (docs/prompts.md), or is a built-in set. N is the batch size; default 4. "
+        "One line per text shows its progress. The table at the end compares each method with AR at the same batch "
+        "size. Ctrl-C stops after the current method.",
         candidates=words.prompts,
     ),
     SessionCommand("results", "ablation", "the table of the last ablation", measuring.results),
     *(setting_command(parameter) for parameter in _SETTINGS),
 )
 
-_PROCESSOR = "the processor has it: /processor multinomial 0.7, /processor nucleus 0.7 0.9 or /processor topk 0.7 20"
+_PROCESSOR = "use /processor: /processor multinomial 0.7, /processor nucleus 0.7 0.9 or /processor topk 0.7 20"
 _LENGTH = "/length sets the most tokens of an answer"
-# Settings of other tools, and where they are here.
+# Settings of other tools, and the equivalent command here.
 _ELSEWHERE = {
     **dict.fromkeys(("temperature", "temp", "top_p", "top_k"), _PROCESSOR),
     **dict.fromkeys(("max_tokens", "max_new_tokens", "max_length"), _LENGTH),
@@ -252,7 +252,7 @@ def find(name: str) -> SessionCommand:
 
 
 def parse(line: str) -> tuple[SessionCommand, str] | str | None:
-    """A line as (command, argument), as a prompt with its escapes resolved, or as nothing.
+    """A line as (command, argument), as a prompt with its escapes resolved, or None for an empty line.
 
     Example: "/gamma 6" -> (gamma, "6"); "one\\ntwo" with a typed backslash -> two lines.
     """
@@ -263,9 +263,9 @@ def parse(line: str) -> tuple[SessionCommand, str] | str | None:
 
 
 def execute(host: CommandHost, line: str) -> Reply | None:
-    """Carry a line out: what is to be shown. Raises `UserError`, and then nothing has changed.
+    """Execute a line and return the reply to show. Raises `UserError`; nothing has changed then.
 
-    `help`, `exit` and `quit` alone are answered rather than generated from; with a space before they are prompts.
+    `help`, `exit` and `quit` alone are commands; with a space before them they are prompts.
     """
     match line.rstrip().lower():
         case "help":

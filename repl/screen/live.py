@@ -114,6 +114,10 @@ class LiveView:
         """A line of a script, as if it had been typed."""
         self.out.print(Text(f"> {shown(line)}", "bold"))
 
+    def show_prompt(self, prompt: str) -> None:
+        """A prompt that the user did not type, as if it had been typed."""
+        self.echo(prompt)
+
     def reply(self, reply: Reply) -> None:
         """Show what a command answered."""
         from repl.screen import render

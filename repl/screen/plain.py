@@ -20,20 +20,24 @@ class PlainView:
         self.out, self.err = out, err
 
     def echo(self, line: str) -> None:
-        """A line of a script: it is in the script already."""
+        """Nothing: the reader of a pipe or a script has the line already."""
+
+    def show_prompt(self, prompt: str) -> None:
+        """Print a prompt that the user did not type, before its answers."""
+        self.out.file.write(f"> {shown(prompt)}\n\n")
 
     def reply(self, reply: Reply) -> None:
-        """Show what a command answered."""
+        """Print the reply of a command."""
         from repl.screen import render
 
         render.show(self.out if isinstance(reply, SectionSheet) else self.err, reply)
 
     def confirm(self, question: str) -> bool | None:
-        """Nobody is asked: an answer would be taken from the lines to play."""
+        """None: no user can answer, because the input holds the lines to play."""
         return None
 
     def wait(self, loading: Loading) -> None:
-        """Until the models are there, say once for each step what is done."""
+        """Until the models are loaded, print each step of the loading once."""
         said = ""
         while not loading.wait(0.1):
             if loading.message != said:
@@ -43,7 +47,7 @@ class PlainView:
     def watch(
         self, title: str, run: Iterable[tuple[Event, RunMetrics]], answer: Answer, tell: TellRound | None
     ) -> None:
-        """Print a run when it has ended, if it came to a token; with `tell` its rounds while it happens."""
+        """Print a run after its end if it has a token; with `tell` also its rounds while it runs."""
         for event, _ in run:
             if isinstance(event, AnyRound):
                 if not answer.begun:

@@ -1,4 +1,4 @@
-"""Where a session's results go."""
+"""The output of a session: a screen or a pipe."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
@@ -21,10 +21,15 @@ class View(Protocol):
     out: "Console"
     err: "Console"
 
-    def echo(self, line: str) -> None: ...
+    def echo(self, line: str) -> None:
+        """Show a line of a script."""
+
+    def show_prompt(self, prompt: str) -> None:
+        """Show a prompt that the user did not type."""
+
     def reply(self, reply: Reply) -> None: ...
     def confirm(self, question: str) -> bool | None:
-        """What the user says; None where nobody can be asked."""
+        """The user's answer; None if no user can answer."""
 
     def wait(self, loading: "Loading") -> None: ...
     def watch(

@@ -1,1 +1,1 @@
-"""Plain functions and processors for Python code."""
+"""Plain functions for Python code, and decoding methods for transformers."""

@@ -1,4 +1,4 @@
-"""Arguments of the plain functions, refused in the words of the command line."""
+"""Checks of the arguments of the plain functions, with the error messages of the command line."""
 
 from collections.abc import Sequence
 from numbers import Number
@@ -34,7 +34,7 @@ _ARGUMENTS = {
 
 
 def check(**arguments: Any) -> None:
-    """Raises `UserError` for the first argument, by its name, that is not allowed."""
+    """Raises `UserError` for the first argument with a disallowed value; arguments are passed by name."""
     for name, value in arguments.items():
         if not isinstance(value, Number):
             raise UserError(f"{name}: {quoted(value)} given; expected {_ARGUMENTS[name].usage}")
@@ -42,14 +42,14 @@ def check(**arguments: Any) -> None:
 
 
 def check_switches(**arguments: Any) -> None:
-    """Raises `UserError` for the first argument, by its name, that is neither True nor False."""
+    """Raises `UserError` for the first argument that is neither True nor False; arguments are passed by name."""
     for name, value in arguments.items():
         if not isinstance(value, bool):
             raise UserError(f"{name}: {quoted(value)} given; expected True or False")
 
 
 def refuse_no_model(model: Any) -> None:
-    """Raises `UserError` for what is neither a transformers model nor a runner."""
+    """Raises `UserError` for an object that is neither a transformers model nor a runner."""
     if not isinstance(model, PreTrainedModel | Runner):
         raise UserError(
             f"{quoted(model)} given as a model; expected a transformers model, or a runner of a loaded pair"
@@ -57,7 +57,7 @@ def refuse_no_model(model: Any) -> None:
 
 
 def refuse_no_processor(processor: Any, target: Runner) -> None:
-    """Raises `UserError` for what is no processor, and for one of the caller's own that returns no probabilities."""
+    """Raises `UserError` for an object that is no processor, or a custom processor that returns no probabilities."""
     if not isinstance(processor, LogitsProcessor | None):
         raise UserError(f"logits_processor {quoted(processor)} given; expected an instance such as GreedyProcessor()")
     if processor is None or type(processor).__module__ == LogitsProcessor.__module__:
@@ -71,23 +71,30 @@ def refuse_no_processor(processor: Any, target: Runner) -> None:
 
 
 def refuse_no_tokenizer(tokenizer: Any) -> None:
-    """Raises `UserError` for what is neither a tokenizer nor None."""
+    """Raises `UserError` for an object that is neither a tokenizer nor None."""
     if tokenizer is not None and not (hasattr(tokenizer, "decode") and hasattr(tokenizer, "__len__")):
         raise UserError(f"tokenizer {quoted(tokenizer)} given; expected a transformers tokenizer")
 
 
 def stop_ids(ids: Any, target: Runner) -> frozenset[int]:
-    """One id that ends a text, or several. Raises `UserError` for what is none of the target's ids."""
+    """The stop tokens as a set, from one id or several.
+
+    Raises `UserError` for an id outside the target's vocabulary.
+    """
     return frozenset(known("eos_tokens_id", one_or_more("eos_tokens_id", ids), target.vocab_size))
 
 
 def prompt_ids(inputs: Ids, target: Runner) -> Sequence[int]:
-    """The prompt as Python integers. Raises `UserError` for what is no list of the target's ids."""
+    """The prompt as Python integers. Raises `UserError` unless it is a list of ids of the target's vocabulary."""
     return known("inputs", token_ids("inputs", inputs), target.vocab_size)
 
 
 def common_rows(models: Sequence[Runner], tokenizer: Any) -> int:
-    """Rows that all models have. More rows are padding where a tokenizer has no more tokens than are common."""
+    """The number of vocabulary rows that all models have.
+
+    Further rows count as padding if the tokenizer has no more tokens than that. Raises `UserError` if they are no
+    padding, or if no tokenizer is given to tell.
+    """
     refuse_no_tokenizer(tokenizer)
     sizes = [model.vocab_size for model in models]
     rows = min(sizes)
@@ -101,7 +108,7 @@ def common_rows(models: Sequence[Runner], tokenizer: Any) -> int:
 
 
 def _described(value: Any) -> str:
-    """What came back, in a few words."""
+    """A short description of a returned value."""
     return f"{value.dtype} {_size(value)}" if isinstance(value, Tensor) else quoted(value)
 
 

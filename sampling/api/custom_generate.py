@@ -1,4 +1,4 @@
-"""The loop behind transformers' own `generate`: `model.generate(..., custom_generate=speculative(drafter))`."""
+"""A decoding method for transformers' `generate`: `model.generate(..., custom_generate=speculative(drafter))`."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ _CRITERIA = (MaxLengthCriteria, EosTokenCriteria)
 
 @dataclass
 class SpeculativeOutput(GenerateDecoderOnlyOutput):
-    """transformers' output, `sequences` `[1, n]`, and what the run was: rounds, drafts, times (`RunMetrics`)."""
+    """The output of transformers, `sequences` `[1, n]`, with the metrics of the run: rounds, drafts and times."""
 
     metrics: RunMetrics | None = None
 
@@ -46,15 +46,16 @@ class SpeculativeOutput(GenerateDecoderOnlyOutput):
 def speculative(
     drafter: Model | None = None, gamma: int = 5, streamer: "BaseStreamer | None" = None
 ) -> Callable[..., Tensor | SpeculativeOutput]:
-    """A decoding method for transformers' `generate`; without a drafter it is plain autoregression on our loop.
+    """A decoding method for transformers' `generate`.
 
-    Of the generation config it takes lengths, stop tokens, `do_sample`, `temperature`, `top_k` and `top_p`. With
-    `return_dict_in_generate` it returns a `SpeculativeOutput`. It raises `UserError` for a batch of several
-    prompts, for padding, beams, other processors, other stopping criteria, scores and hidden states, and an
-    encoder-decoder model.
+    Without a drafter it is plain autoregression in this project's loop.
 
-    streamer: such as transformers' `TextStreamer`; it is told the prompt `[1, n]`, the new ids of each round `[m]`, and
-    the end. Give it here and not to `generate`, which tells it the prompt and hands it to no method of others.
+    It reads lengths, stop tokens, `do_sample`, `temperature`, `top_k` and `top_p` from the generation config. With
+    `return_dict_in_generate` it returns a `SpeculativeOutput`. It raises `UserError` for a batch of several prompts,
+    padding, beams, other processors, other stopping criteria, scores and hidden states, and an encoder-decoder model.
+
+    streamer: an object such as transformers' `TextStreamer`. It receives the prompt `[1, n]`, the new ids of each round
+    `[m]`, and the end. Pass it here and not to `generate`: `generate` does not pass its streamer on to a custom method.
     """
 
     check(gamma=gamma)
@@ -104,7 +105,7 @@ def _processor(config: GenerationConfig) -> LogitsProcessor:
 
 
 def _refuse_encoder(model: PreTrainedModel) -> None:
-    """`generate` has run the encoder by itself, and what it read is not handed on."""
+    """Raises `UserError` for an encoder-decoder model: `generate` runs the encoder, and its input is not passed on."""
     if encodes(model):
         raise UserError(
             f"{name_of(model)} is an encoder-decoder model; expected a decoder-only model, or use "
@@ -115,7 +116,7 @@ def _refuse_encoder(model: PreTrainedModel) -> None:
 def _check(
     ids: Tensor, processors: Collection[Any], criteria: Collection[Any], config: GenerationConfig, mask: Tensor | None
 ) -> None:
-    """Refuse what would be silently ignored."""
+    """Raises `UserError` for every option that would be silently ignored."""
     if (config.num_beams or 1) > 1:
         raise UserError(f"num_beams {config.num_beams} given; expected 1, or use sampling.beam_search_generate")
     for name in _IGNORED:

@@ -1,7 +1,7 @@
-"""Plain functions for code that has transformers models and lists of ids. Behind each is the one loop.
+"""Plain functions for code that has transformers models and lists of ids. All of them run the one decode loop.
 
-Names and arguments are those that repositories of speculative decoding share, so that code written for one of them
-runs on this loop. `for event in sampling.decode(...)` is the same with every round told.
+Names and arguments are those that repositories of speculative decoding share. Code written for such a repository
+therefore runs on this loop. `for event in sampling.decode(...)` gives every round as an event.
 """
 
 import math
@@ -61,14 +61,15 @@ def autoregressive_generate(
     use_cache: bool = True,
     debug: bool = False,
 ) -> list[int]:
-    """The new ids of plain autoregression: after `inputs` (ids), or of the decoder, where an encoder reads `inputs`.
+    """The new ids of plain autoregressive decoding after `inputs` (ids).
 
-    model: a transformers causal or encoder-decoder model, or a runner. logits_processor: default greedy.
-    eos_tokens_id: id or ids that end the text, default the model's own. use_cache: without, every forward starts at
-    the first token. debug: tells each round on stderr. pad_token_id is accepted and has no effect: nothing is padded.
+    For an encoder-decoder model, `inputs` is the encoder's input and the result is the decoder's output. model: a
+    transformers causal or encoder-decoder model, or a runner. logits_processor: greedy by default. eos_tokens_id: the
+    id or ids that end the text, by default the model's own. use_cache: if False, every forward recomputes all tokens.
+    debug: prints each round on stderr. pad_token_id is accepted and has no effect, because nothing is padded.
 
-    Raises `UserError` for an empty prompt, one that fills the context window, ids that the model does not know, and
-    other arguments that are not allowed.
+    Raises `UserError` for an empty prompt, a prompt that fills the context window, ids outside the model's vocabulary,
+    and other disallowed arguments.
     """
     check_switches(use_cache=use_cache, debug=debug)
     with runners(use_cache, model) as (target,):
@@ -97,17 +98,17 @@ def speculative_generate(
     first_target: bool = True,
     debug: bool = False,
 ) -> tuple[list[int], float]:
-    """The new ids of speculative decoding (arXiv 2211.17192) and the acceptance rate, accepted / drafted.
+    """The new ids of speculative decoding (arXiv 2211.17192) and the acceptance rate alpha, accepted / drafted.
 
-    The ids follow the target's own distribution; under greedy they are those of `autoregressive_generate`. drafter: a
-    smaller model of the same vocabulary and kind. gamma: drafts a round; with `use_egag` the drafter's entropy chooses
-    between `gamma_min` and `gamma_max` (default gamma), smoothed by `egag_ema_beta`. first_target: the first
-    token comes from the target alone. tokenizer: for `debug`, to show text; and for models whose output matrices differ
-    in rows, to tell padding from another vocabulary. Other arguments: see
-    `autoregressive_generate`. The rate is NaN where nothing was drafted.
+    The ids follow the target's own distribution. With the greedy processor they equal those of
+    `autoregressive_generate`. drafter: a smaller model of the same vocabulary and kind. gamma: the number of drafts per
+    round. use_egag: the drafter's entropy chooses a length between `gamma_min` and `gamma_max` (by default gamma),
+    smoothed by `egag_ema_beta`. first_target: the target alone decodes the first token. tokenizer: `debug` prints text
+    with it. It is also needed if the models' output matrices have different numbers of rows, to tell padding from
+    another vocabulary. Other arguments: see `autoregressive_generate`. The rate is NaN if nothing was drafted.
 
-    LOSSY: with `skip_sample_adjustment` the token after a rejection is drawn from p, not from what drafts
-    left of it; the output's distribution then leans towards the drafter (under greedy it stays exact).
+    LOSSY: with `skip_sample_adjustment` the token after a rejection is drawn from p, not from the residual norm(max(p -
+    q, 0)). The output's distribution then shifts towards the drafter; with the greedy processor it stays exact.
     """
     check_switches(
         use_egag=use_egag, use_cache=use_cache, skip_sample_adjustment=skip_sample_adjustment, first_target=first_target
@@ -137,11 +138,11 @@ def beam_search_generate(
     tokenizer: Any = None,
     use_cache: bool = True,
 ) -> list[int]:
-    """The new ids of the best text that beam search finds (`sampling.beam.BeamSearch` tells score and rule).
+    """The new ids of the best text that beam search finds; score and stopping rule: see `sampling.beam.BeamSearch`.
 
-    num_beams: texts that are kept; top_k: continuations of each that are tried. The score of a text of `len` new
-    ids is ln p / ((min_length + len) / (min_length + 1)) ** alpha. Other arguments: see
-    `autoregressive_generate`. Nothing is drawn: no processor plays a part.
+    num_beams: the number of texts that are kept. top_k: the number of continuations that are tried per text. The score
+    of a text of `len` new ids is ln p / ((min_length + len) / (min_length + 1)) ** alpha. Other arguments: see
+    `autoregressive_generate`. Beam search draws nothing and uses no processor.
     """
     check(num_beams=num_beams, top_k=top_k, min_length=min_length, alpha=alpha, max_gen_len=max_gen_len)
     check_switches(debug=debug, use_cache=use_cache)
@@ -170,12 +171,11 @@ def _rule(gamma: int, use_egag: bool, gamma_min: int, gamma_max: int, egag_ema_b
 
 @contextmanager
 def runners(use_cache: bool, *models: Model, tokenizer: Any = None) -> Iterator[list[WholeRunner]]:
-    """A runner for each model, over their common vocabulary; transformers models are given back as they were.
+    """A runner for each model, over their common vocabulary; transformers models are restored afterwards.
 
-    Models are changed meanwhile, so that one thread has its turn at a time.
-
-    Raises `UserError` for what is no model, for models with an encoder beside models without, for those that no
-    runner can run, and for two vocabularies of which a tokenizer does not say that one is the other padded.
+    The models are changed in the meantime, so only one thread runs at a time. Raises `UserError` for an object that is
+    no model, for encoder-decoder models mixed with decoder-only models, and for models that no runner supports. It also
+    raises `UserError` for two vocabularies, unless a tokenizer shows that the difference is padding.
     """
     kind = ModelRunner if use_cache else RecomputingRunner
     with _ONE_AT_A_TIME, _given_back(models):
@@ -187,7 +187,7 @@ def runners(use_cache: bool, *models: Model, tokenizer: Any = None) -> Iterator[
 
 @contextmanager
 def _given_back(models: Sequence[Model]) -> Iterator[None]:
-    """What running a transformers model changes of it is as it was afterwards."""
+    """Restores a transformers model: what running it has changed is as before."""
     before = [(m, m.training, m.config._attn_implementation) for m in models if isinstance(m, PreTrainedModel)]
     try:
         yield
@@ -199,11 +199,12 @@ def _given_back(models: Sequence[Model]) -> Iterator[None]:
 
 
 def runner_for(model: Model) -> Runner:
-    """What `sampling.decode` takes as a target, and drafters as a model, for a transformers model; a runner as it is.
+    """The runner of a transformers model. `sampling.decode` takes it as a target, and drafters take it as a model.
 
-    The model is tried on a few tokens first. It shares its weights with the runner, is set to evaluation and computes
-    with this project's attention from then on, also when it is called by itself. Raises `UserError` for a model whose
-    cache cannot be rolled back, that reads in both directions, or that says something else than by itself.
+    A runner is returned unchanged. The model is tested on a few tokens first. It shares its weights with the runner and
+    is set to evaluation mode. From then on the model uses this project's attention, also outside this loop. Raises
+    `UserError` for a model whose cache cannot be rolled back, a model with bidirectional attention, and a model whose
+    logits differ in the runner.
     """
     refuse_no_model(model)
     if isinstance(model, Runner):
@@ -213,7 +214,7 @@ def runner_for(model: Model) -> Runner:
 
 
 def encodes(model: Model) -> bool:
-    """Whether it is an encoder-decoder model. Raises `UserError` for what is no model."""
+    """Whether the model is an encoder-decoder model. Raises `UserError` for an object that is no model."""
     refuse_no_model(model)
     if isinstance(model, Runner):
         return isinstance(model.model, EncoderDecoderModel)
@@ -221,7 +222,7 @@ def encodes(model: Model) -> bool:
 
 
 def name_of(model: Model) -> str:
-    """What errors call it: its class."""
+    """The name of a model in error messages: its class."""
     return type(model.model if isinstance(model, Runner) else model).__name__
 
 
@@ -238,7 +239,7 @@ def account_of(
     tokenizer: Any = None,
     watch: Callable[[Round], None] | None = None,
 ) -> RunMetrics:
-    """The account of one generation, every argument as the public functions take it. watch: is told each round."""
+    """The metrics of one generation, with the arguments of the public functions. watch: is called with each round."""
     check(max_gen_len=max_gen_len)
     check_switches(debug=debug)
     refuse_no_tokenizer(tokenizer)
@@ -265,12 +266,12 @@ def account_of(
 
 
 def rate(account: RunMetrics) -> float:
-    """Accepted / drafted, NaN where nothing was drafted."""
+    """The acceptance rate, accepted / drafted; NaN if nothing was drafted."""
     return account.accepted / account.drafted if account.drafted else math.nan
 
 
 def _stop(target: Runner, ids: StopTokens) -> frozenset[int]:
-    """Ids that end a text: the given ones, else the model's own, as its generation config names them."""
+    """The ids that end a text: the given ids, or by default those of the model's generation config."""
     if ids is not None:
         return stop_ids(ids, target)
     config = getattr(getattr(target.model, "hf", None), "generation_config", None)
@@ -281,12 +282,12 @@ def _stop(target: Runner, ids: StopTokens) -> frozenset[int]:
 
 
 def _told(round: Round, tokenizer: Any) -> str:
-    """One round as a line: what was drafted, how much of it was accepted, what followed."""
+    """One round as a line: the drafts, the number of accepted drafts, and the next token."""
     drafted = f"drafted {_shown(round.drafts, tokenizer)}, accepted {round.accepted} of {len(round.drafts)}"
     last = "" if round.next_token is None else f", then {_shown([round.next_token], tokenizer)}"
     return f"round {round.number}: {drafted}{last}"
 
 
 def _shown(ids: Sequence[int], tokenizer: Any) -> str:
-    """Ids as text where a tokenizer is at hand."""
+    """Ids as text if there is a tokenizer, otherwise as numbers."""
     return repr(tokenizer.decode(list(ids))) if tokenizer is not None and ids else str(list(ids))

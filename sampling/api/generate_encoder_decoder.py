@@ -1,7 +1,7 @@
 """The plain functions under the names that code for encoder-decoder models calls.
 
-`autoregressive_generate` and `speculative_generate` run encoder-decoder models as they are, in the same loop; these
-two call them, and refuse a decoder-only model, which would take the source for the beginning of its own text.
+`autoregressive_generate` and `speculative_generate` accept encoder-decoder models too. The two functions here call
+them. They refuse a decoder-only model, which would continue the source instead of reading it.
 """
 
 from typing import Any
@@ -29,14 +29,14 @@ def autoregressive_generate_encoder_decoder(
     use_cache: bool = True,
     debug: bool = False,
 ) -> list[int]:
-    """The decoder's new ids for `inputs` (the source, ids that the encoder reads), by plain autoregression.
+    """The decoder's new ids by plain autoregressive decoding; `inputs` is the source (ids) that the encoder reads.
 
-    The decoder's start token, and a forced first token where there is one, are not among them. Of the model's
-    generation settings these, `eos_token_id`, `min_length`, `min_new_tokens` and single `bad_words_ids` are kept to.
-    model: a transformers model of a family in docs/models.md, or a `ModelRunner`. Other arguments: see
+    The result leaves out the decoder's start token and a forced first token. These generation settings of the
+    model apply: the forced tokens, `eos_token_id`, `min_length`, `min_new_tokens` and single `bad_words_ids`. model: a
+    transformers model of a family in docs/models.md, or a `ModelRunner`. Other arguments: see
     `autoregressive_generate`.
 
-    Raises `UserError` for a decoder-only model, an empty source, or one that the encoder cannot read.
+    Raises `UserError` for a decoder-only model, an empty source, or a source that the encoder cannot read.
     """
     _refuse_decoder_only("autoregressive_generate", model)
     return autoregressive_generate(
@@ -63,13 +63,14 @@ def speculative_generate_encoder_decoder(
     first_target: bool = True,
     debug: bool = False,
 ) -> tuple[list[int], float]:
-    """The decoder's new ids for `inputs` (the source) by speculative decoding, and the acceptance rate.
+    """The decoder's new ids by speculative decoding, and the acceptance rate; `inputs` is the source (ids).
 
     Drafter and target each read the source with their own encoder. The ids: see
-    `autoregressive_generate_encoder_decoder`; the rate and other arguments: see `speculative_generate`.
-    LOSSY with `skip_sample_adjustment`, as there.
+    `autoregressive_generate_encoder_decoder`. The rate and other arguments: see `speculative_generate`.
 
-    Raises `UserError` where either model is decoder-only.
+    LOSSY with `skip_sample_adjustment`, see `speculative_generate`.
+
+    Raises `UserError` if either model is decoder-only.
     """
     _refuse_decoder_only("speculative_generate", target, drafter)
     return speculative_generate(
@@ -79,7 +80,7 @@ def speculative_generate_encoder_decoder(
 
 
 def _refuse_decoder_only(meant: str, *models: Model) -> None:
-    """meant: the function for such a model."""
+    """Raises `UserError` for a decoder-only model. meant: the name of the function for such a model."""
     for model in models:
         if not encodes(model):
             raise UserError(

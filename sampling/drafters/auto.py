@@ -1,4 +1,4 @@
-"""Every drafter that a pair has: each round the one whose drafts promise the most tokens over seconds drafts."""
+"""Adaptive choice of the drafter: each round uses the drafter with the most expected tokens per second."""
 
 from collections import abc
 from dataclasses import dataclass, replace
@@ -24,40 +24,41 @@ from utils.errors import UserError
 from utils.events import Round
 
 COPIES = "suffix"
-"""The name of what copies: suffix trees, which find whatever occurred before, prompt lookup's n-grams as well."""
+"""The name of the copier: suffix trees, which also find every n-gram that prompt lookup finds."""
 
-# What heads draft: of a tree's nodes the rule keeps those that pay. A chain where trees are dear, or do not run.
+# A head drafts a tree, from which the rule keeps the profitable nodes, or a chain if trees are slow or cannot run.
 _SHAPES: dict[bool, dict[str, Any]] = {
     True: {"draft_tree": "dynamic", "tree_width": 4, "tree_tokens": 24},
     False: {"draft_tree": "chain", "tree_width": 1, "tree_tokens": 1},
 }
 
-# Drafters this near to the best, by what was measured, may be better on another text.
+# A drafter within this factor of the best measured rate may be the best on another text.
 _NEAR = 0.9
-# A tree's forward over a chain's, above which drafts are chains.
+# Drafts are chains if the forward of a tree over that of a chain is above this ratio.
 _DEAR = 1.06
-# Tokens a round that drafts may bring more than on the texts that they were measured on.
+# The most tokens per round that drafts may gain over the texts of the measurement.
 _HOPE = 0.1
-# Drafts of a round that are looked at.
+# The largest number of drafts per round that the estimate considers.
 _DRAFTS = 16
-# Tokens of text after which prices are looked up anew.
+# The costs are looked up again after this many tokens of text.
 _PRICED = 64
 
 
 @dataclass(frozen=True, slots=True)
 class CopyDraft:
-    """What the suffix trees propose, of which nothing is drawn, and what their rule makes of it."""
+    """The proposal of the suffix trees, a point mass, with its rule's evaluation."""
 
     tokens: abc.Sequence[int]
     truncated: TruncatedProposal
 
 
 class AutoDrafter(Drafter):
-    """The copier says what its proposal of this round is worth, which is free; models say what theirs brought lately.
+    """Uses the drafter with the most expected tokens per second in each round.
 
-    The best by tokens over seconds drafts, its length by the same measure (`DrafterChooser`, docs/algorithms/auto.md).
-    What a model drafts as point masses is joined with the copy, as a tree. The choice rests on the text, on verdicts
-    and on times: no token that was drawn is ever left out, and none is looked at before it is settled who drafts.
+    The copier scores its own proposal for this round, which costs nothing. A model's estimate rests on its recent
+    rounds. Drafter and draft length maximise the same ratio (`DrafterChooser`, docs/algorithms/auto.md). Point masses
+    of a model are joined with the copy as a tree. The choice depends on the text, on verdicts and on times. No drawn
+    token is left out, and the drafter is chosen before any token is drawn.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class AutoDrafter(Drafter):
         return self.suffix.memory()
 
     def _use_costs(self, seq: Sequence, chooser: DrafterChooser) -> None:
-        """Tell the rules what rounds cost behind a text of this length, now and then as it grows."""
+        """Update the rules' costs for the present length of the text, from time to time."""
         context = len(seq.tokens) // _PRICED * _PRICED
         if self.profile is None or seq.drafter_state.get(self) == (context, seq.live):
             return
@@ -135,7 +136,10 @@ class AutoDrafter(Drafter):
         yield from self.models.values()
 
     def _copy(self, seq: Sequence, rule: SurvivalGamma, room: int) -> CopyDraft | None:
-        """What the suffix trees propose, weighed; one draft of it where none would pay, so that it can be tried."""
+        """The proposal of the suffix trees with its evaluation.
+
+        If no draft is profitable, one draft is kept as a trial.
+        """
         draft = self.suffix.draft(seq, room, room)
         if not draft.tokens:
             return None
@@ -149,7 +153,7 @@ class AutoDrafter(Drafter):
     def _drafted(
         self, seq: Sequence, chooser: DrafterChooser, name: str, copy: CopyDraft | None, room: int
     ) -> StepGenerator[Proposal]:
-        """What the model drafts, joined with a copy where nothing was drawn."""
+        """The model's drafts, joined with a copy if they are point masses."""
         rule = chooser.rule_for(name)
         round_of_model = yield from stepwise(self.models[name].propose(seq, chooser.handed(name), room))
         if copy is None or round_of_model.draft_probs is not None or not self.trees:
@@ -162,13 +166,13 @@ class AutoDrafter(Drafter):
 
 
 def _guessed(plain: CostModel) -> CostModel:
-    """The price of a drafter that was not timed, on a target that was."""
+    """The cost of a drafter without a measurement, on a target with one."""
     forward_s = plain.verify_s(0)
     return replace(plain, first_s=ASSUMED_COSTS.first_s * forward_s, step_s=ASSUMED_COSTS.step_s * forward_s)
 
 
 def _with_copy(expected: ExpectedRound, copy: CopyDraft | None, nothing: ExpectedRound) -> ExpectedRound:
-    """A model's drafts beside a copy: they are of use where the copy is wrong from its first token on."""
+    """The expected round of a model's drafts beside a copy. They help if the copy is wrong from its first token on."""
     if copy is None:
         return expected
     tokens = copy.truncated.expected.tokens + (1.0 - copy.truncated.survival[0]) * (expected.tokens - 1.0)
@@ -176,9 +180,9 @@ def _with_copy(expected: ExpectedRound, copy: CopyDraft | None, nothing: Expecte
 
 
 def worth_trying(profile: LatencyProfile, drafters: abc.Sequence[str]) -> list[str]:
-    """Those that may be the best of these: nearly so by what was measured, and hardly slower than no drafts at all.
+    """The drafters that may be the best: close to the best measured rate, and not much slower than plain decoding.
 
-    What was not measured may be.
+    A drafter without a measurement is included.
     """
     rates = {name: rate for name in drafters if (rate := _rate(profile, name)) is not None}
     best = max(rates.values(), default=0.0)
@@ -186,7 +190,7 @@ def worth_trying(profile: LatencyProfile, drafters: abc.Sequence[str]) -> list[s
 
 
 def _rate(profile: LatencyProfile, drafter: str) -> float | None:
-    """Tokens a second at the best length; 0 where no length could beat plain decoding, None where it was not timed."""
+    """Tokens per second at the best length; 0 if no length can beat plain decoding, None without a measurement."""
     cost_model, plain = profile.cost_model(drafter), profile.cost_model(NOTHING)
     if cost_model is None or plain is None:
         return None

@@ -1,4 +1,4 @@
-"""The tree of the likeliest paths, for a drafter that says in one pass what stands at each of the next places."""
+"""Best-first trees, for drafters that give the distribution of each of the next positions in one forward."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,17 +20,20 @@ from utils.logits_processor import one_if_finite
 
 @dataclass(frozen=True, slots=True)
 class BestFirst:
-    """Which drafts a tree has: the `tokens` likeliest paths, by the product of the places' own distributions.
+    """The shape of a tree: the `tokens` paths with the largest product of the positions' probabilities.
 
-    DDTree (arXiv 2604.12989): no other tree of so many nodes is expected to bring more, as long as what stands at a
-    place does not depend on what stands before it.
+    Source: DDTree (arXiv 2604.12989). No other tree of that size has a higher expected acceptance, if the distribution
+    of a position does not depend on the tokens before it.
     """
 
     tokens: int
 
 
 class CandidateToken(NamedTuple):
-    """A token that may stand at a place: the drafter's chance of it, and the rule's that it is accepted if judged."""
+    """A candidate token of a position.
+
+    chance: the drafter's probability of the token. accepted: the rule's probability that it is accepted if judged.
+    """
 
     token: int
     chance: float
@@ -38,7 +41,7 @@ class CandidateToken(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A draft: its token, its parent's row (-1 = the text), and the drafter's chance of the path down to it."""
+    """A draft: its token, the row of its parent (-1 = the text), and the drafter's probability of its path."""
 
     token: int
     parent: int
@@ -46,12 +49,12 @@ class Node(NamedTuple):
 
 
 def best_first(logits: Tensor, most: int, rule: LengthRule) -> Proposal:
-    """At most `most` drafts, as many as the rule keeps, from the raw logits `[depth, V]` of the next places.
+    """A tree of at most `most` drafts, cut by the rule, from the raw logits `[depth, V]` of the next positions.
 
-    They are chosen and not drawn: point masses, which is what makes the tree lossless under sampling as well. The
-    places' best tokens are read from the device once a round; the heap itself is a few steps of the host a node.
+    The drafts are chosen and not drawn. They are point masses, so the tree is lossless under sampling as well. The best
+    tokens of the positions are read from the device once per round. The heap takes a few host steps per node.
     """
-    first = logits[0].clone()  # what a forward gave holds until the next one
+    first = logits[0].clone()  # the output of a forward is valid until the next forward
     if not rule.tree_growth.start_tree(LogitsDistribution(first), len(logits)):
         return Proposal.empty(logits.device)
     nodes = list(likeliest(choices(logits, most, rule), most))
@@ -66,12 +69,12 @@ def best_first(logits: Tensor, most: int, rule: LengthRule) -> Proposal:
 
 
 def choices(logits: Tensor, most: int, rule: LengthRule) -> list[list[CandidateToken]]:
-    """What may stand at each place, what the rule thinks likeliest first: `most` tokens are enough for so many nodes.
+    """The candidates of each position, in the order of the rule's acceptance.
 
-    A token that cannot stand there is left out.
+    `most` candidates suffice for that many nodes. Tokens of probability 0 are left out.
     """
     best = torch.softmax(logits.float(), dim=-1).topk(min(most, logits.shape[1]), dim=-1)
-    read = torch.stack([best.indices.float(), best.values]).tolist()  # one read; ids below 2^24 are whole in float32
+    read = torch.stack([best.indices.float(), best.values]).tolist()  # one read; ids below 2^24 are exact in float32
     return [_ranked(depth, zip(*place, strict=True), rule) for depth, place in enumerate(zip(*read, strict=True))]
 
 
@@ -85,12 +88,12 @@ def _ranked(depth: int, pairs: Iterable[tuple[float, float]], rule: LengthRule) 
 
 
 def likeliest(places: Sequence[Sequence[CandidateToken]], most: int) -> Iterator[Node]:
-    """The `most` paths that are likeliest to be accepted, likeliest first: each parent before its children.
+    """The `most` paths with the highest acceptance probability, in falling order: each parent before its children.
 
-    The likeliest path that is not in the tree yet is a sibling of a node that is, one rank below it, or a node's first
-    child: a heap that holds those of all nodes so far gives the paths in order.
+    The next path is the sibling one rank below a node of the tree, or the first child of a node. A heap of these
+    candidates therefore gives the paths in order.
 
-    Example: chances .6, .4 at the first place and .9, .1 at the second: .6, .54, .4, .36, .06, .04.
+    Example: probabilities .6, .4 at the first position and .9, .1 at the second: .6, .54, .4, .36, .06, .04.
     """
     made: list[tuple[float, float]] = []
     order = count()

@@ -1,4 +1,4 @@
-"""What drafters with a model of another tokenizer have in common."""
+"""The common base of drafters whose model has another tokenizer."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -12,7 +12,7 @@ from sampling.vocabularies.own_text import OwnText
 
 
 class CrossingDrafter(Drafter):
-    """The model reads the text in its own tokens; `crossing` leads from them to the target's."""
+    """The model reads the text in its own tokens; `crossing` maps them to the target's tokens."""
 
     keeps_rows = True
 

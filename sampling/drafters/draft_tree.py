@@ -1,4 +1,4 @@
-"""A tree of drafts, grown layer by layer from the chances that a drafter gives."""
+"""A tree of drafts, grown layer by layer from a drafter's probabilities."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from utils.errors import NoDistribution
 from utils.logits_processor import wide
 from utils.parameter import Values
 
-# Ranks of a head that was published without them: a first guess is right about half of the time.
+# Default accuracies by rank, for a head without published ones: the first candidate is right about half of the time.
 _RANKS = ((0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.02, 0.01),)
 
 Feed = Callable[[Tensor, Tensor | None], StepGenerator[Tensor]]
@@ -26,12 +26,12 @@ Feed = Callable[[Tensor, Tensor | None], StepGenerator[Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class TreeShape:
-    """Which drafts a tree has: `width` alternatives a node, `tokens` nodes in all.
+    """The shape of a tree: `width` children per node, `tokens` nodes in total.
 
-    ranks: `[depth][rank]`, how often the token of that rank was right on held-out text. Where given, the tree
-    is the same in every round, the most promising one by these numbers (Medusa, arXiv 2401.10774, section
-    3.3). None: each round has the tree of its own chances (EAGLE-2, 2406.16858). drawn: alternatives are
-    drawn, which asks for ranks: a tree whose shape depended on what was drawn would bend the output.
+    ranks: `[depth][rank]`, the accuracy of the token of that rank on held-out text. With ranks the tree has the same
+    shape in every round, the best one by these numbers (Medusa, arXiv 2401.10774, section 3.3). With None the tree of
+    each round follows the drafter's probabilities (EAGLE-2, 2406.16858). drawn: whether children are drawn. Drawn
+    children need ranks: a shape that depends on drawn tokens would bias the output.
     """
 
     width: int
@@ -41,7 +41,7 @@ class TreeShape:
 
     @classmethod
     def of(cls, config: HeadConfig, values: Values) -> "TreeShape | None":
-        """The shape that the settings ask of a head; None for a chain."""
+        """The shape that the settings give for a head; None for a chain."""
         if values["draft_tree"] == "chain":
             return None
         kind, ranks = values["draft_tree"], config.ranks or _RANKS
@@ -52,10 +52,10 @@ class TreeShape:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Drafts `[n]`, most likely first, parents before children.
+    """Drafts `[n]`, most probable first, parents before children.
 
-    chances: `[n]`, that the path down to each is right; NaN where logits were. probs: `[n, V]`, what each was drawn
-    from; None where none was drawn.
+    chances: `[n]`, the probability of the path down to each draft; NaN if the logits are NaN. probs: `[n, V]`, the
+    distribution of each drawn draft; None for point masses.
     """
 
     tokens: Tensor
@@ -65,9 +65,9 @@ class Tree:
 
 
 class PickedTokens(NamedTuple):
-    """Alternatives behind m places, the first to be tried first: tokens and chances `[m, w]`.
+    """Candidate tokens of m nodes, the first to be tried first: tokens and probabilities `[m, w]`.
 
-    probs: `[m, w, V]`, what each was drawn from; None where they are the likeliest.
+    probs: `[m, w, V]`, the distribution of each drawn candidate; None for the most probable tokens.
     """
 
     tokens: Tensor
@@ -79,14 +79,14 @@ Pick = Callable[[Tensor, int], PickedTokens]
 
 
 def likeliest(logits: Tensor, width: int) -> PickedTokens:
-    """The most likely tokens behind raw logits `[m, V]`. NaN where the logits are."""
+    """The most probable tokens of raw logits `[m, V]`. Probabilities are NaN if the logits are NaN."""
     chances, tokens = torch.softmax(logits.float(), dim=-1).topk(min(width, logits.shape[1]), dim=-1)
     return PickedTokens(tokens, chances)
 
 
 @dataclass(frozen=True, slots=True)
 class _Nodes:
-    """Drafts of one layer or of several, `[m]` each: token, the parent's number (-1 = the text), chance of the path.
+    """Drafts of one layer or several, `[m]` each: token, number of the parent (-1 = the text), probability of the path.
 
     probs: `[m, V]`, see `Tree`.
     """
@@ -103,27 +103,27 @@ class _Nodes:
         return [tensor for tensor in (self.tokens, self.parents, self.chances, self.probs) if tensor is not None]
 
     def at(self, places: Tensor) -> "_Nodes":
-        """Some of them, in that order."""
+        """The nodes at these indices, in that order."""
         return _Nodes(*(part.index_select(0, places) for part in self._parts()))
 
     def best(self, count: int) -> Tensor:
-        """Places of the most likely ones, the first of equals before the others."""
+        """The indices of the most probable nodes; on a tie the first."""
         return self.chances.sort(descending=True, stable=True).indices[:count]
 
     def and_then(self, more: "_Nodes") -> "_Nodes":
-        """These and those behind them."""
+        """These nodes, followed by `more`."""
         return _Nodes(*(torch.cat(pair) for pair in zip(self._parts(), more._parts(), strict=True)))
 
 
 def grow_tree(
     shape: TreeShape, depth: int, logits: Tensor, feed: Feed, rule: LengthRule, pick: Pick = likeliest
 ) -> StepGenerator[Tree]:
-    """At most `shape.tokens` drafts, `depth` deep, as deep and as many as the rule has them.
+    """A tree of at most `shape.tokens` drafts and `depth` levels, cut by the rule.
 
-    logits: `[1, V]` behind the text. feed: see `ForwardDrafter.feed`. pick: which tokens stand behind a node. The best
-    `width` nodes of each layer get `width` children each; of all nodes the best are kept. A child's chance is at most
-    its parent's, so that the best nodes form a tree. All of it happens where the logits are: only a rule that looks at
-    chances reads them.
+    logits: `[1, V]`, after the text. feed: see `ForwardDrafter.feed`. pick: chooses the candidate tokens of a node. The
+    best `width` nodes of each layer get `width` children each, and the best of all nodes are kept. The probability of a
+    child is at most its parent's, so the best nodes form a tree. All steps run on the device of the logits. Only a rule
+    that reads probabilities causes a device read.
     """
     root = torch.full((1,), -1, device=logits.device)
     layer = nodes = _children(shape, 0, root, root.new_ones(1, dtype=wide(logits.device)), pick(logits, shape.width))
@@ -142,7 +142,7 @@ def grow_tree(
 
 
 def _kept(nodes: _Nodes, most: int, rule: LengthRule) -> Tree:
-    """The best nodes, and as many of them as the rule keeps."""
+    """The best nodes, cut by the rule."""
     places = nodes.best(most)
     best = nodes.at(places)
     row_of = torch.full((len(nodes) + 1,), -1, device=places.device)
@@ -157,7 +157,7 @@ def _kept(nodes: _Nodes, most: int, rule: LengthRule) -> Tree:
 
 
 def _children(shape: TreeShape, level: int, parents: Tensor, chances: Tensor, picked: PickedTokens) -> _Nodes:
-    """The tokens that were picked behind each parent, as many as the shape has; `chances` are the parents'."""
+    """The picked tokens of each parent, within the shape; `chances` are the parents' probabilities."""
     chances_below = picked.chances.to(chances.dtype)
     if shape.ranks is not None:
         shares = tuple(shape.ranks[min(level, len(shape.ranks) - 1)])
@@ -171,5 +171,5 @@ def _children(shape: TreeShape, level: int, parents: Tensor, chances: Tensor, pi
 
 
 def _falling(ranks: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
-    """The same, none above the one before it: siblings stay in the order in which they were drawn."""
+    """The accuracies, each limited to the one before it: siblings stay in the order of the draws."""
     return [tuple(accumulate(row, min)) for row in ranks]

@@ -1,4 +1,4 @@
-"""Drafts from a drafter's logits: one of a sequence, or of many at once, or alternatives for one place."""
+"""Drafts from a drafter's logits: one per sequence, one for each of many sequences, or several candidates per node."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,7 +14,7 @@ from utils.numbers.random_numbers import Source, uniform
 
 
 class BestToken:
-    """The best token `[1]` of each logits `[1, V]`, and its logit `[1]`."""
+    """The most probable token `[1]` of each logits `[1, V]`, and its logit `[1]`."""
 
     def run(self, feeds: Sequence[Tensor]) -> Sequence[tuple[Tensor, Tensor]]:
         """See `BatchExecutor.run`."""
@@ -28,13 +28,13 @@ BEST = BestToken()
 
 
 class Drawing:
-    """A token `[1]` drawn from what a processor makes of each logits `[1, V]`, and that distribution `[1, V]`."""
+    """A token `[1]` drawn from the processed distribution of each logits `[1, V]`, and that distribution `[1, V]`."""
 
     def __init__(self, processor: LogitsProcessor) -> None:
         self._processor = processor
 
     def run(self, feeds: Sequence[tuple[Tensor, Source]]) -> Sequence[tuple[Tensor, Tensor]]:
-        """See `BatchExecutor.run`; each feeds its logits and its numbers."""
+        """See `BatchExecutor.run`; each feed is the logits and the source of random numbers."""
         logits = feeds[0][0] if len(feeds) == 1 else torch.cat([logits for logits, _ in feeds])
         q, here = self._processor(logits), torch.device("cpu")
         coins = [uniform((1, 1), coins, here, wide(logits.device), "draft") for _, coins in feeds]
@@ -44,22 +44,23 @@ class Drawing:
 
 @lru_cache(maxsize=16)
 def drawing(processor: LogitsProcessor) -> Drawing:
-    """The one of a processor, so that all who ask for it share its work."""
+    """The `Drawing` of a processor, cached so that all its users share one batch."""
     return Drawing(processor)
 
 
 class WithoutReplacement:
-    """Alternatives that are drawn one after the other, each from what those before it left of a processor's q.
+    """Candidates drawn one after the other without replacement from the processed q.
 
-    So none comes twice (recursive rejection sampling, arXiv 2402.14160). Where nothing is left to draw, as under greedy
-    after the first, the likeliest of the others stand: point masses, which any verifier can judge.
+    Each is drawn from the residual of q after the earlier ones, so no candidate repeats (recursive rejection sampling,
+    arXiv 2402.14160). If no mass is left, as in greedy decoding after the first candidate, the most probable remaining
+    tokens follow as point masses. Every verifier can judge point masses.
     """
 
     def __init__(self, processor: LogitsProcessor, coins: Source) -> None:
         self._processor, self._coins = processor, coins
 
     def __call__(self, logits: Tensor, width: int) -> PickedTokens:
-        """See `Pick`; a chance is q of the token."""
+        """See `Pick`; the probability of a candidate is q of its token."""
         width = min(width, logits.shape[1])
         left, likely = self._processor(logits).clone(), None
         tokens, probs = torch.empty(len(logits), 0, dtype=torch.long, device=logits.device), list[Tensor]()
@@ -78,12 +79,18 @@ class WithoutReplacement:
 
 
 def _may_be(conditions: Tensor) -> bool:
-    """Whether any holds; on a device that works beside the host it may, for to look is to wait for it."""
+    """Whether any condition holds.
+
+    On an asynchronous device the answer is always True, because a check would wait for it.
+    """
     return conditions.device.type != "cpu" or bool(conditions.any())
 
 
 def _first_without(gone: Tensor, ordered: Tensor) -> Tensor:
-    """Of each row of `ordered` `[m, w]` the first `[m, 1]` that is not among those of `gone` `[m, less than w]`."""
+    """For each row of `ordered` `[m, w]` the first token that is not in the row of `gone`, `[m, 1]`.
+
+    gone: `[m, less than w]`.
+    """
     there = (ordered.unsqueeze(2) == gone.unsqueeze(1)).any(2)
     places = torch.arange(ordered.shape[1], device=ordered.device)
     return ordered.gather(1, (places + len(places) * there).amin(1, keepdim=True))

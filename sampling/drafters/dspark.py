@@ -1,4 +1,4 @@
-"""DSpark drafts: a block is filled in one pass, and a low-rank matrix makes a chain of its rows."""
+"""DSpark drafting: one forward fills a block, and a low-rank matrix makes a chain of its rows."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,8 @@ from utils.device.sent import sent
 class _Block(HeadState):
     """state, logits: `[steps, H]` and `[steps, V]`, the block of the round before the Markov head.
 
-    place: the row that what was fed last is drafted from. acceptance: `[k]`, what the confidence head says of it.
+    place: the row for the draft after the last token that was fed. acceptance: `[k]`, the output of the confidence
+    head.
     """
 
     rows: OnePassSlot
@@ -27,10 +28,10 @@ class _Block(HeadState):
 
 
 class DsparkDrafter(HeadDrafter):
-    """DSpark (arXiv 2607.05147) on DFlash's backbone (2602.06036): one forward a round, whatever its length.
+    """DSpark (arXiv 2607.05147) with DFlash's backbone (2602.06036): one forward per round, whatever its length.
 
-    Its cache has rows of the text alone, from states that the target has computed; those of a block are overwritten by
-    whatever comes next. Given the drafts before it, a draft is drawn from q_k = softmax(U_k + W1[x_{k-1}] W2).
+    The cache holds rows of the text only, from states of the target. The next forward overwrites the rows of a block.
+    Each draft is drawn from q_k = softmax(U_k + W1[x_{k-1}] W2), given the draft before it.
     """
 
     method = "dspark"
@@ -43,7 +44,7 @@ class DsparkDrafter(HeadDrafter):
         return min(steps - unseen, self._runner.window - len(seq.tokens))
 
     def ahead(self, seq: Sequence, depth: int) -> StepGenerator[Tensor]:
-        """Raw logits `[depth, V]` of the next places, whatever is drafted between: before the Markov head."""
+        """Raw logits `[depth, V]` of the next positions before the Markov head, independent of the drafts between."""
         block: _Block = seq.drafter_state[self]
         yield from self._fill(seq)
         return block.logits[block.place : block.place + depth]
@@ -64,7 +65,7 @@ class DsparkDrafter(HeadDrafter):
         return acceptance
 
     def _fill(self, seq: Sequence) -> StepGenerator[None]:
-        """The block of this round. Tokens whose states nobody has shown are taken for drafts of it."""
+        """Fill the block of this round. Tokens without a state of the target count as drafts of the block."""
         block: _Block = seq.drafter_state[self]
         if not self._cached:
             block.rows.crop(0)
@@ -75,7 +76,7 @@ class DsparkDrafter(HeadDrafter):
         block.place = len(seq.tokens) - 1 - block.known
 
     def _behind(self, block: _Block, tokens: Tensor) -> Tensor:
-        """Raw logits `[k, V]` behind tokens `[k]` of one depth."""
+        """Raw logits `[k, V]` after tokens `[k]` of one depth."""
         row = slice(block.place, block.place + 1)
         block.acceptance = self._forward.acceptance(block.state[row], tokens)
         logits = block.logits[row].expand(len(tokens), -1)

@@ -1,4 +1,4 @@
-"""EAGLE and MTP draft: a block continues the target's hidden states."""
+"""EAGLE and MTP drafting: a block continues the target's hidden states."""
 
 from dataclasses import dataclass
 
@@ -14,16 +14,19 @@ from utils.device.sent import sent
 
 @dataclass(slots=True)
 class _Draft(HeadState):
-    """unseen: how many tokens follow the shown ones and the next one; they are gone through like drafts."""
+    """unseen: the number of text tokens without a state of the target, beyond the next token.
+
+    They are fed like drafts.
+    """
 
     rows: RecurrentSlot
     unseen: int = 0
 
 
 class RecurrentDrafter(HeadDrafter):
-    """Drafts continue its own states.
+    """The base of drafters that continue their own hidden states.
 
-    Rows of drafts never outlive their round: when the target has judged, its own states take their place.
+    Rows of drafts last one round only: after verification the target's own states replace them.
     """
 
     forward, runner, keeps = RecurrentForward, RecurrentRunner, _Draft
@@ -47,12 +50,12 @@ class RecurrentDrafter(HeadDrafter):
 
 
 class EagleDrafter(RecurrentDrafter):
-    """EAGLE (arXiv 2401.15077), also over the states of several layers (EAGLE-3, 2503.01840)."""
+    """EAGLE (arXiv 2401.15077), also with the states of several layers (EAGLE-3, 2503.01840)."""
 
     method = "eagle"
 
 
 class MtpDrafter(RecurrentDrafter):
-    """The multi-token prediction module of DeepSeek-V3 (arXiv 2412.19437), fed back into itself."""
+    """The multi-token prediction module of DeepSeek-V3 (arXiv 2412.19437), applied to its own output."""
 
     method = "mtp"

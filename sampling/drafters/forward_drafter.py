@@ -1,4 +1,4 @@
-"""Drafting step by step: what every drafter with a model has in common, on a chain and on a tree."""
+"""Step-by-step drafting: the common base of all drafters with a model, for chains and trees."""
 
 from abc import abstractmethod
 
@@ -22,11 +22,11 @@ from utils.parameter import Values
 
 
 class ForwardDrafter(Drafter):
-    """Draws a chain from its own distribution, or proposes a tree of its continuations.
+    """Draws a chain from its own distribution, or proposes a tree of continuations.
 
-    A chain is drawn from the processed distribution q, token by token, as the rule allows; a greedy q is a point
-    mass. The nodes of a tree are its most likely continuations, as point masses, or drawn like a chain's, and all the
-    same lossless under sampling.
+    A chain is drawn token by token from the processed distribution q, up to the rule's length. With greedy decoding q
+    is a point mass. The nodes of a tree are the most probable continuations, as point masses, or they are drawn. Both
+    are lossless under sampling.
     """
 
     keeps_rows = True
@@ -34,7 +34,10 @@ class ForwardDrafter(Drafter):
 
     @classmethod
     def shape_of(cls, config: HeadConfig, values: Values) -> TreeShape | BestFirst | None:
-        """The shape that the settings ask of a head. Raises `UserError` for one that this drafter cannot have."""
+        """The tree shape that the settings give for a head.
+
+        Raises `UserError` for a shape that this drafter does not support.
+        """
         if values["draft_tree"] != "best_first":
             return TreeShape.of(config, values)
         if cls.ahead is ForwardDrafter.ahead:
@@ -47,7 +50,7 @@ class ForwardDrafter(Drafter):
 
     @abstractmethod
     def room(self, seq: Sequence) -> int:
-        """How many tokens deep it can draft here; 0 = not at all."""
+        """The largest depth that the drafter can draft here, in tokens; 0 = none."""
 
     @abstractmethod
     def root(self, seq: Sequence) -> StepGenerator[Tensor]:
@@ -55,20 +58,23 @@ class ForwardDrafter(Drafter):
 
     @abstractmethod
     def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> StepGenerator[Tensor]:
-        """Raw logits `[k, V]` behind k more drafts `[k]`, which are numbered in the order they are fed.
+        """Raw logits `[k, V]` after k more drafts `[k]`; drafts are numbered in the order in which they are fed.
 
-        parents: `[k]`, the number of each one's parent, -1 = the text; all are of one depth. None: one draft, which
-        follows the last one that was fed.
+        parents: `[k]`, the number of each draft's parent, -1 = the text; all k have the same depth. None means a single
+        draft after the last one that was fed.
         """
 
     def acceptance(self, seq: Sequence) -> Tensor | None:
-        """That a draft from each of the logits `[k, V]` told last is accepted, `[k]`; None where no head says so."""
+        """The predicted acceptance `[k]` of a draft from each row of the last logits `[k, V]`.
+
+        It is None for a drafter without a head that predicts acceptance.
+        """
         return None
 
     def ahead(self, seq: Sequence, depth: int) -> StepGenerator[Tensor]:
-        """Raw logits `[depth, V]` of the next places, whatever is drafted between.
+        """Raw logits `[depth, V]` of the next positions, independent of the drafts between.
 
-        Whoever has them in one pass says so here, and can then draft best-first trees.
+        A drafter that computes them in one forward overrides this method. It can then draft best-first trees.
         """
         raise NotImplementedError(f"{type(self).__name__} drafts place by place")
 
@@ -86,7 +92,7 @@ class ForwardDrafter(Drafter):
             return (yield from self.feed(seq, tokens, parents))[:, :common]
 
         logits = (yield from self.root(seq))[:, :common]
-        first = logits[0].clone()  # what a forward gave holds until the next one
+        first = logits[0].clone()  # the output of a forward is valid until the next forward
         if self.shape is None:
             return (yield from self._chain(seq, gamma, limit, logits, first, feed))
         if not gamma.tree_growth.start_tree(LogitsDistribution(first)):

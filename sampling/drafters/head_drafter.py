@@ -1,4 +1,4 @@
-"""What drafters with a head over the target's states have in common: its runner, and rows for each sequence."""
+"""The common base of drafters with a head over the target's states: its runner, and cache rows for each sequence."""
 
 from collections import abc
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ from utils.events import Round
 
 @dataclass(slots=True)
 class HeadState:
-    """What is kept for a sequence: its rows in the head's cache, and features of the target that are not fed yet.
+    """The state for a sequence: its rows in the head's cache, and states of the target that are not fed yet.
 
-    known: how many positions of the text have shown their features.
+    known: the number of positions whose target states have been received.
     """
 
     rows: Any
@@ -30,9 +30,9 @@ class HeadState:
 
 
 class HeadDrafter(ForwardDrafter):
-    """Its cache has rows of the text, made of what the target has shown of it.
+    """A drafter whose cache has rows of the text only, computed from states of the target.
 
-    forward, runner: the head's arithmetic, and what runs it. keeps: what is kept for a sequence.
+    forward, runner: the head's computation and its runner. keeps: the class of the state for a sequence.
     """
 
     method: ClassVar[str]
@@ -73,14 +73,14 @@ class HeadDrafter(ForwardDrafter):
         return forget
 
     def _learn(self, seq: Sequence) -> None:
-        """Take the states of the positions that were just committed."""
+        """Store the states of the positions just committed."""
         if seq.hidden and len(seq.hidden[self.needs_hidden[0]]):
             states, state = [seq.hidden[layer] for layer in self.needs_hidden], seq.drafter_state[self]
             state.features.append(self._forward.read(states))
             state.known += len(states[0])
 
     def _read_prompt(self, seq: Sequence) -> None:
-        """All rows of the prompt but the last, from which the first draft comes.
+        """Prefill all rows of the prompt but the last, which gives the first draft.
 
         Row t of the cache joins the state of position t with token t + 1.
         """
@@ -91,7 +91,7 @@ class HeadDrafter(ForwardDrafter):
             state.features = [feature[-1:]]
 
     def _unread(self, state: HeadState, tokens: abc.Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Tokens `[n]` and features `[n, H]` of the rows that the cache lacks: of the last round, or all of them."""
+        """Tokens `[n]` and features `[n, H]` of the rows that the cache lacks: those of the last round, or all."""
         if not self._cached:
             state.rows.crop(0)
         feature = torch.cat(state.features)

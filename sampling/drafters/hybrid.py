@@ -1,4 +1,4 @@
-"""Two drafters in one: the few drafts of a model or head extended by copies, or whichever of the two promises more."""
+"""Hybrid drafters: drafts of a model or head extended by copies, or the better of the two proposals."""
 
 from collections import abc
 from typing import Any, Protocol, Self
@@ -16,19 +16,20 @@ from utils.events import Round
 
 
 class Copier(Protocol):
-    """What a hybrid asks of a drafter without a model, beside being one."""
+    """The interface of a drafter without a model for use in a hybrid."""
 
     def begin(self, seq: Sequence) -> None: ...
     def observe(self, seq: Sequence, round: Round) -> None: ...
     def finish(self, seq: Sequence) -> None: ...
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
-        """At most `limit` tokens that may follow the text and the drafts `pending`, which it must not learn."""
+        """At most `limit` tokens after the text and the drafts `pending`; the copier must not learn the drafts."""
 
 
 class ScoredDraft(Protocol):
-    """Copied tokens, parents before children. probs: of each, its share among what followed; score: their sum.
+    """Copied tokens, parents before children.
 
-    match_length: how many tokens of the text they were found by.
+    probs: for each, its share among the observed continuations. score: the sum of probs. match_length: the number of
+    tokens of the text that were matched.
     """
 
     @property
@@ -44,7 +45,7 @@ class ScoredDraft(Protocol):
 
 
 class ScoredCopier(Protocol):
-    """A copier that says how likely its drafts are. tree: whether it drafts alternatives."""
+    """A copier that gives probabilities of its drafts. tree: whether it drafts trees."""
 
     tree: bool
 
@@ -54,11 +55,11 @@ class ScoredCopier(Protocol):
     def adopt(self, earlier: Any, share: bool = False) -> None: ...
     def memory(self) -> str: ...
     def draft(self, seq: Sequence, budget: int, room: int) -> ScoredDraft:
-        """`budget` tokens in all and `room` deep at most."""
+        """At most `budget` tokens in total and `room` levels."""
 
 
 class _Pair(Drafter):
-    """A model drafter and a copier that both follow the text, whichever of them drafts."""
+    """A model drafter and a copier. Both follow the text, whichever of them drafts."""
 
     def __init__(self, model: Drafter, copier: Any) -> None:
         self.model, self.copier = model, copier
@@ -85,9 +86,9 @@ class _Pair(Drafter):
 
 
 class ExtendedDrafter(_Pair):
-    """The model drafts `num_model_steps` tokens, a copy extends them (FastDeploy's `with_ngram`).
+    """The model drafts `num_model_steps` tokens, and a copy extends them (FastDeploy's `with_ngram`).
 
-    The rule's gamma bounds both together. A copied draft is a point mass, also behind drawn ones.
+    The rule's gamma bounds the total. A copied draft is a point mass, also after drawn drafts.
     """
 
     def __init__(self, model: Drafter, copier: Copier, num_model_steps: int = 2) -> None:
@@ -122,11 +123,11 @@ class ExtendedDrafter(_Pair):
 
 
 class SuffixOrModelDrafter(_Pair):
-    """The suffix trees' draft where enough of its tokens are expected to be accepted, else the model's.
+    """The suffix trees' draft if its expected number of accepted tokens is high enough, otherwise the model's.
 
-    Enough is `suffix_score`; 0 stands for as many as the model would draft, which is the rule of
-    arctic-inference's hybrid and fits a model that is mostly right. The model drafts `num_model_steps`, or as
-    many as there is room for. The gamma of the draft-length rule bounds either.
+    The threshold is `suffix_score`. 0 means the number of tokens that the model would draft. This is the rule of
+    arctic-inference's hybrid, and it suits a model with a high acceptance rate. The model drafts `num_model_steps`
+    tokens, or fewer if there is no room. The gamma of the draft-length rule bounds both.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Two proposals of point masses as one tree: what a model drafts, and a copy."""
+"""Joins two proposals of point masses to one tree: a model's drafts and a copy."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,10 +16,11 @@ def joined(
     copied: Sequence[float],
     seconds: Callable[[int], float],
 ) -> tuple[Proposal, tuple[int, ...]]:
-    """`drafted` with as much of the copy as pays beside it, and the rows of the copy's drafts in it.
+    """`drafted` with the profitable part of the copy, and the rows of the copy's drafts in the tree.
 
-    survival, copied: of each draft, that it is reached and accepted. seconds: a round with so many drafts. Where the
-    copy agrees with `drafted` it takes the same rows; where they part, no more is left for it than `drafted` leaves.
+    survival, copied: for each draft, the probability that it is reached and accepted. seconds: the time of a round by
+    its number of drafts. The copy shares the rows of `drafted` while both agree. After the first difference the copy
+    has the probability that `drafted` leaves.
 
     Example: drafted a -> b and the copy a c d: rows a 0, b 1, c 2 behind a, d 3; the copy's rows are (0, 2, 3).
     """
@@ -49,5 +50,5 @@ def joined(
 
 
 def _at(survival: Sequence[float], row: int) -> float:
-    """0 for a draft that no rule has weighed."""
+    """The survival of a draft; 0 for a draft without an estimate."""
     return survival[row] if row < len(survival) else 0.0

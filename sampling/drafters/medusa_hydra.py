@@ -1,4 +1,4 @@
-"""Medusa and Hydra draft: heads that look several places ahead from one state of the target."""
+"""Medusa and Hydra drafting: heads that predict several positions ahead from one state of the target."""
 
 from collections import abc
 from dataclasses import dataclass, field
@@ -21,10 +21,11 @@ from utils.events import Round
 
 @dataclass(slots=True)
 class _Ahead:
-    """What is kept for a sequence: the target's last state `[1, H]`, and what the drafts of a round follow.
+    """The state for a sequence: the target's last state `[1, H]`, and the drafts of the round.
 
-    known: how many positions of the text have shown their states. paths: `[k, d]`, for each draft that was fed last the
-    tokens from behind that state to itself; before the first draft those of the text. fed: how many were fed.
+    known: the number of positions whose target states have been received. paths: `[k, d]`, for each draft that was fed
+    last the tokens after that state up to the draft; before the first draft those of the text. fed: the number of
+    drafts that were fed.
     """
 
     state: Tensor | None = None
@@ -34,9 +35,9 @@ class _Ahead:
 
 
 class _Step:
-    """One step of the heads for all sequences that ask for it.
+    """One step of the heads for all sequences of a batch.
 
-    logits: see `MedusaForward.logits`. graph: the same with a graph for each shape, for one sequence.
+    logits: see `MedusaForward.logits`. graph: the same as a GPU graph per shape, for one sequence.
     """
 
     def __init__(self, logits: abc.Callable[[Tensor, Tensor, Tensor | None], Tensor], graph: Graphed | None) -> None:
@@ -44,7 +45,7 @@ class _Step:
 
     @torch.inference_mode()
     def run(self, feeds: abc.Sequence[tuple[Tensor, Tensor]]) -> abc.Sequence[Tensor]:
-        """See `BatchExecutor.run`; each feeds its state and its paths."""
+        """See `BatchExecutor.run`; each feed is a state and its paths."""
         if len(feeds) == 1:
             return [self._logits(*feeds[0], None)] if self._graph is None else self._graph(*feeds[0])
         states, paths = zip(*feeds, strict=True)
@@ -55,7 +56,7 @@ class _Step:
 
 
 class _AllSteps:
-    """Several heads at once, for one sequence or many: heads that read nothing but the state."""
+    """Several heads in one call, for one sequence or many: heads that read the state alone."""
 
     def __init__(self, forward: MedusaForward, graphs: bool) -> None:
         self._forward = forward
@@ -63,7 +64,7 @@ class _AllSteps:
 
     @torch.inference_mode()
     def run(self, feeds: abc.Sequence[tuple[Tensor, range]]) -> abc.Sequence[Tensor]:
-        """See `BatchExecutor.run`; each feeds its state and the steps that it looks at."""
+        """See `BatchExecutor.run`; each feed is a state and the range of its steps."""
         if self._graph is not None and len(feeds) == 1:
             state, steps = feeds[0]
             return self._graph(state, state.new_empty(steps.start, len(steps)))
@@ -76,14 +77,17 @@ class _AllSteps:
         return each
 
     def _shaped(self, state: Tensor, places: Tensor) -> tuple[Tensor]:
-        """The heads from the first to the last of some, whose numbers are the shape of `places` `[first, depth]`."""
+        """The heads of a range of steps.
+
+        The shape of `places`, `[first, depth]`, encodes the range for a GPU graph.
+        """
         first, depth = places.shape
         (logits,) = self._looked([(state, range(first, first + depth))])
         return (logits,)
 
 
 class _ParallelDrafter(ForwardDrafter):
-    """Looks ahead from the target's last state."""
+    """The base of drafters that predict from the target's last state."""
 
     method: ClassVar[str]
     forward: ClassVar[type[MedusaForward]]
@@ -139,12 +143,12 @@ class _ParallelDrafter(ForwardDrafter):
         return (yield from self._look(ahead))
 
     def _look(self, ahead: _Ahead) -> StepGenerator[Tensor]:
-        """Raw logits `[k, V]` behind the paths of a sequence."""
+        """Raw logits `[k, V]` after the paths of a sequence."""
         logits: Tensor = yield ForwardRequest(self._steps[ahead.paths.shape[1]], (ahead.state, ahead.paths))
         return logits
 
     def _alone(self, state: Tensor, paths: Tensor) -> tuple[Tensor]:
-        """The logits of one sequence, as a graph takes them."""
+        """The logits of one sequence, in the form of a GPU graph."""
         return (self._forward.logits(state, paths).contiguous(),)
 
     def _learn(self, seq: Sequence) -> None:
@@ -156,7 +160,7 @@ class _ParallelDrafter(ForwardDrafter):
 
 
 class MedusaDrafter(_ParallelDrafter):
-    """Medusa (arXiv 2401.10774): what stands k places ahead, whatever stands between."""
+    """Medusa (arXiv 2401.10774): predicts the token k positions ahead, independent of the drafts between."""
 
     method = "medusa"
     forward = MedusaForward
@@ -176,7 +180,7 @@ class MedusaDrafter(_ParallelDrafter):
 
 
 class HydraDrafter(_ParallelDrafter):
-    """Hydra (arXiv 2402.05109): a draft depends on the drafts before it."""
+    """Hydra (arXiv 2402.05109): each draft depends on the drafts before it."""
 
     method = "hydra"
     forward = HydraForward

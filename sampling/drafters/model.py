@@ -1,4 +1,4 @@
-"""A smaller causal model drafts, one token after the other."""
+"""Drafting with a smaller causal model, token by token."""
 
 from collections import abc
 from itertools import takewhile
@@ -18,10 +18,11 @@ from utils.events import Round
 
 
 class ModelDrafter(ForwardDrafter):
-    """Draws a chain from its own processed distribution q (Leviathan 2023; Chen 2023).
+    """Draws a chain from its own processed distribution q (arXiv 2211.17192, 2302.01318).
 
-    A sequence's cache holds what it was fed: rolled back to the committed tokens after each round, whether or not it
-    will draft in the next one, and caught up when it does. A rule that allows no draft (gamma 0) costs no forward.
+    The cache is rolled back to the committed tokens after each round, even if the model does not draft in the next
+    round. The model then reads missing tokens before its next draft. A round with gamma 0 costs no forward of the
+    drafter.
     """
 
     def __init__(self, runner: Runners) -> None:
@@ -29,7 +30,7 @@ class ModelDrafter(ForwardDrafter):
 
     @classmethod
     def build(cls, pair: DraftingPair, values: abc.Mapping[str, Any]) -> Any:
-        """See `Drafter.build`; for a model of another tokenizer the drafter that crosses from its vocabulary."""
+        """See `Drafter.build`. A model with another tokenizer gives the drafter that maps its vocabulary."""
         if pair.crossing is None:
             return cls(pair.drafting(values["draft_weights"]))
         across = TliDrafter if pair.crossing.chosen(values["vocabulary"]) == TLI else SlemDrafter
@@ -41,7 +42,7 @@ class ModelDrafter(ForwardDrafter):
         prefill(slot, seq.tokens[:-1][: slot.window])
 
     def observe(self, seq: Sequence, round: Round) -> None:
-        """Keep what was fed of the text, and the drafts that were accepted: another's may stand beside them."""
+        """Keep the cache rows of the text and of accepted drafts; drafts of another drafter may differ from them."""
         slot: Runner = seq.drafter_state[self]
         accepted = sum(1 for _ in takewhile(lambda place: place[0] == place[1], enumerate(round.path)))
         slot.crop(min(slot.length, len(seq.tokens) - len(round.emitted) + accepted))

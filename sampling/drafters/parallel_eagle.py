@@ -1,4 +1,4 @@
-"""P-EAGLE drafts: a block over the target's states fills all places of a round in one forward."""
+"""P-EAGLE drafting: a block over the target's states fills all positions of a round in one forward."""
 
 from dataclasses import dataclass, field
 
@@ -16,9 +16,9 @@ from sampling.sequence import Sequence
 
 @dataclass(slots=True)
 class _Filling(HeadState):
-    """most: places that the rule has in this round, where it was asked.
+    """most: the number of positions that the rule allows in this round; None before the rule is asked.
 
-    logits: `[k, V]`, of the places from `first` on. place: the one that is drafted next.
+    logits: `[k, V]`, of the positions from `first` on. place: the next position to draft.
     """
 
     rows: RecurrentSlot
@@ -29,10 +29,10 @@ class _Filling(HeadState):
 
 
 class ParallelEagleDrafter(HeadDrafter):
-    """P-EAGLE (arXiv 2602.01469): what stands in each place, whatever stands between.
+    """P-EAGLE (arXiv 2602.01469): predicts the token of each position, independent of the drafts between.
 
-    Its cache has rows of the text only; mask rows never outlive their forward. Where the text is longer than what
-    the target has shown states of, the first places are passed over.
+    The cache holds rows of the text only. Mask rows last one forward. Text tokens without a state of the target use the
+    first positions.
     """
 
     method = "parallel_eagle"
@@ -64,9 +64,10 @@ class ParallelEagleDrafter(HeadDrafter):
         return filling.logits[filling.place - filling.first].expand(len(tokens), -1)
 
     def ahead(self, seq: Sequence, depth: int) -> StepGenerator[Tensor]:
-        """Raw logits `[depth, V]` of the next places, whatever is drafted between: one forward.
+        """Raw logits `[depth, V]` of the next positions in one forward, independent of the drafts between.
 
-        Once a round, for at most `room` places. They hold until the next forward of this head.
+        It is called once per round, for at most `room` positions. The logits are valid until the next forward of this
+        head.
         """
         filling: _Filling = seq.drafter_state[self]
         unseen = self._unseen(seq)
@@ -75,7 +76,7 @@ class ParallelEagleDrafter(HeadDrafter):
         return logits[unseen:]
 
     def _further(self, seq: Sequence) -> StepGenerator[Tensor]:
-        """The places behind the first: a rule may raise its gamma when it has seen that one."""
+        """Compute the positions after the first: a rule may raise its gamma after it has read the first."""
         filling: _Filling = seq.drafter_state[self]
         unseen, forward = self._unseen(seq), self._forward
         tokens = torch.empty(0, dtype=torch.long, device=forward.embedding.device)
@@ -84,6 +85,6 @@ class ParallelEagleDrafter(HeadDrafter):
         return logits[unseen:]
 
     def _unseen(self, seq: Sequence) -> int:
-        """How many tokens of the text follow the one behind the last known state."""
+        """The number of text tokens after the token behind the last known state."""
         filling: _Filling = seq.drafter_state[self]
         return len(seq.tokens) - 1 - filling.known

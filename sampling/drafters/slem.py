@@ -1,4 +1,4 @@
-"""A drafter model of another tokenizer, whose drafts are text that the target's tokenizer writes anew."""
+"""A drafter model with another tokenizer, whose drafts are re-encoded as text with the target's tokenizer."""
 
 import torch
 from torch import Tensor
@@ -19,11 +19,11 @@ from utils.logits_processor import one_if_finite
 class SlemDrafter(CrossingDrafter):
     """String-level exact match (arXiv 2502.05202, section 3): drafts are point masses, also under sampling.
 
-    The drafter's most likely tokens become text, and that the target's tokens, of which each is accepted with its
-    probability under the target: what a text is written with follows from the text, and nothing of it is drawn. A rule
-    is asked as the drafter's own tokens come, of which its gamma bounds the number, and of the target's as well.
-    The drafter's ids are read once a round, behind its last forward; the entropy of its first draft is not told, as it
-    is one over another vocabulary.
+    The drafter's most probable tokens become text, and the text becomes tokens of the target. Each is accepted with its
+    probability under the target. The re-encoding depends on the text alone, and nothing is drawn. The rule is asked for
+    each of the drafter's own tokens. Its gamma bounds their number and the number of the target's tokens. The drafter's
+    ids are read once per round, after its last forward. The entropy of the first draft is not recorded, because it
+    belongs to another vocabulary.
     """
 
     def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]:
@@ -44,10 +44,10 @@ class SlemDrafter(CrossingDrafter):
         if not drafted:
             return Proposal.empty(seq.device)
         ids = torch.cat(drafted).tolist()
-        text.keep(ids)  # rows of what is rejected go when the text is read again
+        text.keep(ids)  # the next read of the text drops the rows of rejected drafts
         tokens = self.crossing.continued(text.word(seq.tokens), ids)[: min(limit, gamma.gamma)]
         chance = one_if_finite(torch.cat(best)).min().to(seq.device)
         return Proposal(sent(tokens, seq.device), None, None, None, chance.expand(len(tokens)))
 
     def observe(self, seq: Sequence, round: Round) -> None:
-        """Nothing: what was read is compared with the text when it is read again."""
+        """Nothing: the next read of the text compares its tokens with the cache."""

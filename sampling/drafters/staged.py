@@ -1,4 +1,4 @@
-"""Drafting in two stages: the drafter model decodes speculatively itself, its own drafts from a head or from copies."""
+"""Two-stage drafting: the drafter model itself decodes speculatively, with drafts from a head or from copies."""
 
 from collections import abc
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from utils.events import Round
 
 
 class StagedHead(Protocol):
-    """What is asked of a head that drafts for the drafter model, beside being a drafter."""
+    """The interface of a head that drafts for the drafter model."""
 
     needs_hidden: tuple[int, ...]
     shape: Any
@@ -34,15 +34,15 @@ class StagedHead(Protocol):
     def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> StepGenerator[Proposal]: ...
     def observe(self, seq: Sequence, round: Round) -> None: ...
     def mark(self, seq: Sequence) -> abc.Callable[[], None]:
-        """What forgets again all that is learnt of the sequence from now on."""
+        """A function that undoes everything learnt of the sequence after this call."""
 
 
 @dataclass(slots=True)
 class _Stage:
-    """The drafter model's own text: the target's, and behind it what was drafted for the target in this round.
+    """The drafter model's own text: the target's text, followed by this round's drafts for the target.
 
-    settled: rows of the drafter that stand behind tokens of the target. rounds: since then, with their states. forget:
-    takes the head's state back to there.
+    settled: the drafter's cache rows that belong to tokens of the target. rounds: the inner rounds since then, with
+    their states. forget: resets the head's state to that point.
     """
 
     text: Sequence
@@ -53,12 +53,13 @@ class _Stage:
 
 
 class StagedDrafter(Drafter):
-    """The drafter model drafts by speculative decoding (arXiv 2308.04623; a rounded target in ML-SpecQD, 2503.13565).
+    """Drafts with speculative decoding of the drafter model (arXiv 2308.04623, and ML-SpecQD, 2503.13565).
 
-    In an inner round a head or copier drafts at most `staged_gamma` tokens and the drafter model judges them in one
-    forward, by rejection sampling: each token that it emits is drawn from its own processed distribution q, whatever
-    was drafted for it. So proposals are those of `ModelDrafter`, of fewer forwards, and rules are asked as there.
-    What an inner round emits beyond the last draft is forgotten; that does not depend on what it is.
+    In an inner round a head or copier drafts at most `staged_gamma` tokens. The drafter model verifies them in one
+    forward by rejection sampling. Each token is therefore drawn from the drafter's own processed distribution q,
+    whatever its drafts were. Proposals have the distribution of those of `ModelDrafter` with fewer forwards, and rules
+    are asked in the same way. Tokens of an inner round beyond the last draft are dropped, which does not depend on
+    their values.
     """
 
     keeps_rows = True
@@ -119,7 +120,7 @@ class StagedDrafter(Drafter):
         return Proposal(drawn, None, q, first, inner=rounds)
 
     def observe(self, seq: Sequence, round: Round) -> None:
-        """Roll back to what the target accepted; rows of a rejected draft are gone, states of accepted ones stay."""
+        """Roll back to the accepted drafts: rows of rejected drafts are dropped, states of accepted ones stay."""
         stage: _Stage = seq.drafter_state[self]
         text, kept = stage.text, len(seq.tokens) - len(round.emitted) + round.accepted
         text.runner.crop(min(text.runner.length, kept))
@@ -153,7 +154,7 @@ class StagedDrafter(Drafter):
     def _round(
         self, seq: Sequence, stage: _Stage, room: int
     ) -> StepGenerator[abc.Iterable[tuple[Tensor, Tensor, Tensor]]]:
-        """An inner round with at most `room` drafts: raw logits `[V]`, q `[V]` token (0-d) of each that it emits."""
+        """An inner round with at most `room` drafts: raw logits `[V]`, q `[V]` and token (0-d) per emitted token."""
         text, slot = stage.text, stage.text.runner
         unread = text.tokens[slot.length :]
         lag = len(unread) - 1
@@ -177,7 +178,7 @@ class StagedDrafter(Drafter):
         return zip(output.logits[rows], p[rows], sent(round.emitted, slot.device), strict=True)
 
     def _drafts(self, seq: Sequence, text: Sequence, room: int) -> StepGenerator[Proposal]:
-        """What is drafted for the drafter model: by the head from its states, by a copier from the target's text."""
+        """The drafts for the drafter model: from a head with its states, or from a copier with the target's text."""
         room = min(self.steps, room)
         if room < 1:
             return Proposal.empty(text.device)
@@ -189,7 +190,7 @@ class StagedDrafter(Drafter):
 
 
 def _behind(proposal: Proposal, lag: int) -> abc.Sequence[int] | None:
-    """Parents of what is fed behind the first token, where `lag` tokens of the text come before a proposal's root."""
+    """The parents of the rows after the first token, if `lag` tokens of the text come before a proposal's root."""
     if proposal.parents is None or not lag:
         return proposal.parents
     return (*range(-1, lag - 1), *(parent + lag for parent in proposal.parents))

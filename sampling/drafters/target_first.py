@@ -1,4 +1,4 @@
-"""A drafter that lets the target say the first token alone, as some repositories do."""
+"""A drafter that leaves the first token to the target alone, as some repositories do."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from utils.events import Round
 
 
 class TargetFirst(Drafter):
-    """Another drafter that drafts nothing in the first round: the first token comes from the target alone."""
+    """Wraps a drafter and drafts nothing in the first round: the first token comes from the target alone."""
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter, self.needs_hidden = drafter, drafter.needs_hidden

@@ -1,4 +1,4 @@
-"""A drafter model of another tokenizer, which draws from the tokens that both vocabularies have."""
+"""A drafter model with another tokenizer, which draws from the tokens that both vocabularies share."""
 
 import torch
 from torch import Tensor
@@ -16,9 +16,9 @@ from utils.events import Round
 class TliDrafter(CrossingDrafter, ForwardDrafter):
     """Token-level intersection (arXiv 2502.05202, section 4): q over the shared tokens, renormalised.
 
-    The drafter's logits of shared tokens stand at the target's ids and all others have the lowest finite one, so that
-    the processor makes of them the distribution that is drawn from, and rejection sampling has the q that it needs.
-    The text is read in the drafter's own tokens; drafts are fed as they are.
+    The drafter's logits of shared tokens are placed at the target's ids. All other ids have the lowest finite logit.
+    The processor turns these logits into the distribution that drafts are drawn from, so rejection sampling has its q.
+    The text is read in the drafter's own tokens; drafts are fed without re-encoding.
     """
 
     def __init__(self, runner: Runners, crossing: Crossing) -> None:
@@ -29,7 +29,7 @@ class TliDrafter(CrossingDrafter, ForwardDrafter):
         self._own_of[self._target] = self._own
 
     def observe(self, seq: Sequence, round: Round) -> None:
-        """Keep what was fed of the accepted drafts: another's may stand beside them."""
+        """Keep the cache rows of accepted drafts; drafts of another drafter may differ from them."""
         accepted = [round.drafts[row] for place, row in enumerate(round.path) if place == row]
         text: OwnText = seq.drafter_state[self]
         text.keep([self.crossing.own_of[number] for number in accepted if number in self.crossing.own_of])
@@ -47,7 +47,7 @@ class TliDrafter(CrossingDrafter, ForwardDrafter):
         return self._crossed((yield from text.feed(self._own_of[tokens.to(self._own_of.device)])))
 
     def _crossed(self, logits: Tensor) -> Tensor:
-        """Logits over the target's ids `[k, V]` of those over the drafter's."""
+        """Logits over the target's ids `[k, V]`, from logits over the drafter's ids."""
         lowest = torch.finfo(logits.dtype).min
         empty = logits.new_full((logits.shape[0], self.crossing.target.rows), lowest)
         return empty.index_copy_(1, self._target, logits.index_select(1, self._own))

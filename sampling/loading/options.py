@@ -43,7 +43,7 @@ class LoadOptions:
     """
 
     target: str | None = option(None, "Target model; default: the embedded one.", "ID|DIR|FILE.gguf")
-    drafter: str | None = option(None, "Drafter model; self:int8, self:int4: itself.", "ID|DIR|FILE.gguf")
+    drafter: str | None = option(None, "Drafter; self:int8 or self:int4: the target.", "ID|DIR|FILE.gguf")
     device: str = option("auto", f"{', '.join(DEVICES)}; default: auto.")
     drafter_device: str | None = option(None, "The drafter's device, if different.")
     dtype: str = option("auto", f"{', '.join(DTYPES)}; default: auto.", allowed=DTYPES)
@@ -52,10 +52,10 @@ class LoadOptions:
     compile: str = option("auto", f"Compiled steps: {', '.join(COMPILE)}; default: auto.", allowed=COMPILE)
     graphs: str = option("auto", f"CUDA graphs: {', '.join(GRAPHS)}; default: auto.", allowed=GRAPHS)
     batch_invariant: str = option(
-        "auto", f"Rows alike: {', '.join(BATCH_INVARIANT)}; default: auto.", allowed=BATCH_INVARIANT
+        "auto", f"Invariant rows: {', '.join(BATCH_INVARIANT)}; default: auto.", allowed=BATCH_INVARIANT
     )
     trust_remote_code: bool = option(False, "Run code from a model's repository.")
-    drafter_tp: bool = option(False, "Under torchrun: cut the drafter, too.")
+    drafter_tp: bool = option(False, "Under torchrun: shard the drafter, too.")
     heads: str | None = option(None, "Trained heads, besides those in models/.", "ID|DIR,...")
 
 

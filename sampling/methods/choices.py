@@ -1,4 +1,4 @@
-"""Tables of what a setting's value names, with arguments: `nucleus 0.8 0.9`, `basic 3`. No torch is imported here."""
+"""Tables for settings whose value is a name with arguments, as in `nucleus 0.8 0.9`. No torch is imported here."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ PROCESSORS = Registry[Part](
     Part(
         "multinomial",
         "utils.logits_processor:MultinomialProcessor",
-        "the whole distribution",
+        "samples from the whole distribution",
         parameters=(TEMPERATURE,),
     ),
     Part(

@@ -1,4 +1,4 @@
-"""The table of draft-length rules: who decides how much to draft. No torch is imported here."""
+"""The table of draft-length rules. No torch is imported here."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ PLAIN = (
         "egag.length_rule:DraftBudget",
         "the same budget in every round, for drafts that cost nothing",
         "num_speculative_tokens of serving engines",
-        (drafts("num_speculative_tokens", 10, "maximum number of drafts a round, copied ones included", minimum=0),),
+        (drafts("num_speculative_tokens", 10, "maximum number of drafts per round, copied ones included", minimum=0),),
     ),
     Part(
         "egag",
@@ -30,7 +30,7 @@ PLAIN = (
         "egag.heuristic:HeuristicGamma",
         "+2 after full acceptance, else -1",
         "transformers num_assistant_tokens_schedule",
-        (drafts("heuristic_gamma", 5, "first gamma of the heuristic schedule", minimum=1),),
+        (drafts("heuristic_gamma", 5, "initial gamma of the heuristic schedule", minimum=1),),
     ),
     Part(
         "confidence",
@@ -43,7 +43,7 @@ PLAIN = (
     Part(
         "ucb",
         "egag.ucb:UcbGamma",
-        "a bandit over fixed lengths, rewarded in tokens a second",
+        "a bandit over fixed lengths with tokens per second as reward",
         "arXiv 2505.15141",
         parameters.UCB,
         remembers=unless("ucb_remember", False),
@@ -51,7 +51,7 @@ PLAIN = (
     Part(
         "cost_ratio",
         "egag.cost_ratio:CostRatioGamma",
-        "most expected tokens a second, from acceptance so far and measured costs",
+        "most expected tokens per second, from past acceptance and measured costs",
         "arXiv 2211.17192 with verify growth",
         parameters.COST_RATIO,
         weighs=True,
@@ -59,7 +59,7 @@ PLAIN = (
     Part(
         "svip",
         "egag.svip:SvipGamma",
-        "stop after a spread-out draft",
+        "stop after a draft of high entropy",
         "arXiv 2411.18462",
         parameters.SVIP,
         limits=True,
@@ -67,7 +67,7 @@ PLAIN = (
     Part(
         "adaedl",
         "egag.adaedl:AdaEdlGamma",
-        "stop before a draft whose entropy bounds its acceptance too low",
+        "stop before a draft if an entropy bound on its acceptance is too low",
         "arXiv 2410.18351",
         parameters.ADAEDL,
         limits=True,
@@ -75,7 +75,7 @@ PLAIN = (
     Part(
         "gammatune",
         "egag.gammatune:GammaTune",
-        "a step up after full acceptance, else the average accepted",
+        "a larger gamma after full acceptance, else an average of accepted numbers",
         "arXiv 2504.00030",
         parameters.GAMMATUNE,
         bounds=(("gammatune_gamma", "gammatune_gamma_max"),),
@@ -83,7 +83,7 @@ PLAIN = (
     Part(
         "anpd",
         "egag.anpd:AnpdGamma",
-        "one more after full acceptance, else halfway to what was accepted",
+        "one more after full acceptance, else halfway to the accepted number",
         "arXiv 2404.08698",
         parameters.ANPD,
         bounds=(("anpd_gamma", "anpd_gamma_max"),),
@@ -91,7 +91,7 @@ PLAIN = (
     Part(
         "draft_verify",
         "egag.draft_verify:DraftVerifyGamma",
-        "stop after an unsure draft, by a threshold that follows acceptance",
+        "stop after a draft of low confidence; the threshold follows acceptance",
         "arXiv 2309.08168",
         parameters.DRAFT_VERIFY,
         limits=True,
@@ -99,7 +99,7 @@ PLAIN = (
     Part(
         "specdec_pp",
         "egag.specdec_pp:SpecDecPpGamma",
-        "stop where a rejection is likely, by calibrated probabilities",
+        "stop if a rejection is probable, by calibrated probabilities",
         "arXiv 2405.19715",
         parameters.SPECDEC,
         remembers=unless("specdec_remember", False),
@@ -108,7 +108,7 @@ PLAIN = (
     Part(
         "survival",
         "egag.survival:SurvivalGamma",
-        "drafts while the tokens expected of a round, over its seconds, rise",
+        "draft while the expected tokens per second of the round rise",
         "survival x cost: arXiv 2607.05147; adaptive verification in vLLM, llama.cpp #17034",
         parameters.SURVIVAL,
         remembers=unless("survival_remember", False),
@@ -125,7 +125,7 @@ UCB_ARMS = choices(
 
 
 def _ucb_rules(values: Values) -> Part:
-    """The bandit over the rules that the values name, whose parameters matter then."""
+    """The bandit over the rules that the values name, with the parameters of these rules."""
     arms = {part.name: part for part in PLAIN}
     return Part(
         "ucb_rules",
@@ -143,7 +143,7 @@ CONTROLLERS = Registry[Part](
     Part(
         "ucb_rules",
         "",
-        "a bandit over rules, rewarded in tokens a second",
+        "a bandit over rules with tokens per second as reward",
         "arXiv 2505.15141",
         (UCB_ARMS, *parameters.UCB[1:]),
         uses=(OneOf(PLAIN, _ucb_rules),),
@@ -151,16 +151,16 @@ CONTROLLERS = Registry[Part](
 )
 
 CHOOSERS: dict[str, Part] = {"auto": replace(CONTROLLERS["survival"], path="egag.drafter_chooser:DrafterChooser")}
-"""The rules of drafters that hold several, which choose between them as well."""
+"""The rules of drafters that consist of several; these rules also choose the drafter."""
 
 OWN = "own"
 DRAFT_RULE = choice(
-    "draft_rule", OWN, "who decides how much to draft; own: a fixed gamma, or a budget for copies", (OWN, *CONTROLLERS)
+    "draft_rule", OWN, "the draft-length rule; own: a fixed gamma, or a budget for copies", (OWN, *CONTROLLERS)
 )
 
 
 def rule_of(plain: Part) -> Part:
-    """What decides how much to draft: the line's own rule, which a user may replace where it is a plain number."""
+    """The draft-length rule of a method. A user may replace it if the method's own rule is a fixed number."""
     if plain.name not in FIXED:
         return plain
     rules = OneOf((plain, *CONTROLLERS.values()), lambda values: {OWN: plain, **CONTROLLERS}[values[DRAFT_RULE.name]])

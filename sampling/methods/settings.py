@@ -1,4 +1,4 @@
-"""All settings of a session or a run, by name: the general ones, a toggle a method, and the parts' parameters."""
+"""All settings of a session or a run, by name: general settings, one toggle per method, and parameters."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ GENERAL = (
     integer("length", 100, "maximum number of new tokens", minimum=1, maximum=MOST_TOKENS),
     chosen("processor", ChosenPart("greedy", (1.0,)), "how tokens are chosen from the logits", PROCESSORS),
     integer("seed", 42, "random seed of every method", minimum=0, maximum=LARGEST),
-    toggle("cache", True, "KV cache; off recomputes every forward (slow, trivially correct)"),
+    toggle("cache", True, "KV cache; off recomputes all tokens in every forward (slow)"),
     toggle("chat", True, "wrap the prompt in the model's chat template"),
 )
 
@@ -59,13 +59,13 @@ class Settings(Mapping[str, Any]):
         self.assign_all([(name, text)])
 
     def assign_all(self, assignments: Iterable[tuple[str, str]]) -> None:
-        """Set parameters from (name, text) as one: only where all of them end up must be allowed."""
+        """Set parameters from (name, text) together: only the final values must satisfy the bounds."""
         values = {**self._values, **{name: PARAMETERS[name].parse(text) for name, text in assignments}}
         check_bounds(values, BOUNDS)
         self._values = values
 
     def show(self, name: str) -> str:
-        """The value as text that `assign` takes back."""
+        """The value as text that `assign` accepts."""
         return PARAMETERS[name].show(self[name])
 
     def enabled(self) -> list[str]:
@@ -73,7 +73,7 @@ class Settings(Mapping[str, Any]):
         return [name for name in METHODS if self[name]]
 
     def assignments(self) -> Iterator[tuple[str, str]]:
-        """(name, text) that bring this state back from any other, assigned one after the other.
+        """(name, text) that restore this state from any other, if assigned in this order.
 
         What must not be above another setting goes down as far as it can, and to its own value when the other
         has its own.

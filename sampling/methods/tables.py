@@ -1,4 +1,4 @@
-"""THE tables: one line a drafter, a search and a method. No torch is imported here."""
+"""The tables of drafters, searches and methods, one entry each. No torch is imported here."""
 
 from sampling.methods import parameters
 from sampling.methods.choices import STORAGES
@@ -14,7 +14,7 @@ COPIERS = Registry[Part](
     Part(
         "prompt_lookup",
         "ngram_assisted.prompt_lookup:PromptLookupDrafter",
-        "copies what followed the last tokens earlier in the text",
+        "copies the continuation of an earlier match of the last tokens",
         "arXiv 2304.04487; transformers prompt_lookup_num_tokens, `ngram` in serving engines",
         parameters.LOOKUP,
         bounds=(("min_ngram_size", "max_ngram_size"),),
@@ -48,7 +48,7 @@ COPIERS = Registry[Part](
     ),
 )
 
-# A chain has no alternatives, and its rule's length. The likeliest paths are as wide as it comes.
+# A chain has no width and no tree size. A best-first tree has no width.
 A_TREE = unless("draft_tree", "chain")
 ON_TREES = {"tree_width": unless("draft_tree", "chain", "best_first"), "tree_tokens": A_TREE}
 
@@ -68,7 +68,7 @@ HEADS = Registry[TrainedPart](
     TrainedPart(
         "hydra",
         "sampling.drafters.medusa_hydra:HydraDrafter",
-        "heads that look ahead and know the drafts between",
+        "heads that predict ahead and read the earlier drafts",
         "arXiv 2402.05109",
         parameters.HEAD,
         read=ON_TREES,
@@ -101,7 +101,7 @@ HEADS = Registry[TrainedPart](
     TrainedPart(
         "parallel_eagle",
         "sampling.drafters.parallel_eagle:ParallelEagleDrafter",
-        "a block that fills several places in one pass",
+        "a block that predicts several positions in one forward",
         "P-EAGLE, arXiv 2602.01469",
         parameters.HEAD,
         read=ON_TREES,
@@ -122,10 +122,10 @@ HEADS = Registry[TrainedPart](
     ),
 )
 
-# Of the heads trained here the one with most tokens a round (docs/benchmarks.md).
+# The head trained here with the most tokens per round (docs/benchmarks.md).
 BEST_HEAD = "mtp"
 
-# What drafts with weights of its own: what can be trained, and what a hybrid may begin with.
+# Drafters with weights: these can be trained, and a hybrid may begin with them.
 MODELS = Registry[TrainedPart](
     "model",
     TrainedPart(
@@ -140,12 +140,12 @@ MODELS = Registry[TrainedPart](
     *HEADS.values(),
 )
 
-# Behind a chain a copy can follow.
+# A copy can follow a chain only.
 CHAIN = {"draft_tree": "chain", "tree_width": 1, "tree_tokens": 1}
-HYBRID_MODEL = choice("hybrid_model", "model", "what drafts first in a hybrid", tuple(MODELS))
-HYBRID_COPY = choice("hybrid_copy", "prompt_lookup", "what extends the draft", tuple(COPIERS))
+HYBRID_MODEL = choice("hybrid_model", "model", "the model that drafts first in a hybrid", tuple(MODELS))
+HYBRID_COPY = choice("hybrid_copy", "prompt_lookup", "the copier that extends the draft", tuple(COPIERS))
 INNER: dict[str, Part] = {**HEADS, **COPIERS}
-STAGED_DRAFTER = choice("staged_drafter", "mtp", "what drafts for the drafter model", tuple(INNER))
+STAGED_DRAFTER = choice("staged_drafter", "mtp", "the drafter of the drafter model", tuple(INNER))
 
 DRAFTERS = Registry[Part](
     "drafter",
@@ -181,7 +181,7 @@ DRAFTERS = Registry[Part](
     Part(
         "suffix_or_model",
         "sampling.drafters.hybrid:SuffixOrModelDrafter",
-        "suffix trees draft where they promise as many tokens as a smaller model would draft, else that model",
+        "suffix trees if their expected accepted tokens reach the draft length of a model, else that model",
         "arctic-inference",
         (HYBRID_MODEL, parameters.MODEL_STEPS, parameters.SUFFIX_SCORE),
         uses=(chosen_by(HYBRID_MODEL, MODELS), COPIERS["suffix"]),
@@ -192,21 +192,21 @@ DRAFTERS = Registry[Part](
         "sampling.drafters.staged:StagedDrafter",
         "a smaller model drafts, and a head or copies draft for it",
         "arXiv 2308.04623, 2503.13565",
-        (STAGED_DRAFTER, drafts("staged_gamma", 2, "drafts a forward of the drafter model", minimum=0)),
+        (STAGED_DRAFTER, drafts("staged_gamma", 2, "drafts per forward of the drafter model", minimum=0)),
         one_vocabulary=True,
         uses=(
             for_drafter(STAGED_DRAFTER, INNER, draft_weights="auto", use_tree_spec=False),
             always(MODELS["model"], vocabulary="auto"),
         ),
-        hybrid=Hybrid("model"),  # what drafts for it can only make it cheaper
+        hybrid=Hybrid("model"),  # its own drafter can only make it cheaper
     ),
     Part(
         "auto",
         "sampling.drafters.auto:AutoDrafter",
-        "all that a pair has: copies, the drafter model, heads; each round the one that promises most drafts",
+        "all drafters of a pair: copies, the drafter model, heads; each round uses the one with the best estimate",
         "BanditSpec, arXiv 2505.15141; HYBRID_SUFFIX_MTP of SGLang",
         (parameters.WEIGHTS, parameters.VOCABULARY),
-        uses=(always(COPIERS["suffix"], use_tree_spec=False, max_spec_factor=4.0),),  # the rule cuts what is long
+        uses=(always(COPIERS["suffix"], use_tree_spec=False, max_spec_factor=4.0),),  # the rule cuts long copies
     ),
 )
 
@@ -215,15 +215,15 @@ SEARCHES = Registry[Part](
     Part(
         "beam",
         "sampling.beam:BeamSearch",
-        "the best of a few texts grown side by side",
+        "the best of several texts decoded in parallel",
         "arXiv 1609.08144",
         parameters.BEAM,
         trees=True,
     ),
 )
 
-# Plain autoregression: of the target, what every other method is measured against, and of the drafter model. Users type
-# these names, which are those of the models, too.
+# Plain autoregression of the target, which is the reference of every other method, and of the drafter model. Users type
+# these names, which are also the names of the models.
 AR = "target"
 DRAFTER_AR = "drafter"
 
@@ -247,23 +247,23 @@ METHODS = method_table(
     Method("confidence", "SD confidence", "drafts until one is below a probability", "model", "confidence"),
     Method("ucb", "SD UCB1", "speculative decoding whose gamma a bandit chooses by tokens a second", "model", "ucb"),
     Method("ngram", "NASD", "n-gram assisted speculative decoding", "ngram", on=True),
-    Method("prompt_lookup", "Prompt lookup", "copies what followed the same tokens earlier", "prompt_lookup", "budget"),
+    Method("prompt_lookup", "Prompt lookup", "copies the continuation of an earlier match", "prompt_lookup", "budget"),
     Method("suffix", "Suffix", "suffix decoding: copies from this text and earlier responses", "suffix", "budget"),
     Method("recycling", "Token Recycling", "a tree of the target's earlier candidates", "recycling", "budget"),
-    Method("logitspec", "LogitSpec", "guesses by the last logits, with copies behind them", "logitspec", "budget"),
+    Method("logitspec", "LogitSpec", "guesses from the last logits, with copies after them", "logitspec", "budget"),
     Method("extended", "Model + copies", "the hybrid_model drafts, copies extend the draft", "extended", "budget"),
     Method(
         "suffix_or_model",
         "Suffix or model",
-        "suffix trees where they promise suffix_score tokens, else the hybrid_model",
+        "suffix trees if their expected accepted tokens reach suffix_score, else the hybrid_model",
         "suffix_or_model",
         "budget",
     ),
-    Method("staged", "SD staged", "the drafter model drafts, the staged_drafter drafts for it", "staged"),
+    Method("staged", "SD staged", "the drafter model decodes speculatively with the staged_drafter", "staged"),
     Method(
         "auto",
         "Auto",
-        "in each round the pair's drafter with the most expected tokens a second",
+        "each round uses the drafter with the most expected tokens per second",
         "auto",
         "survival",
     ),
@@ -271,7 +271,7 @@ METHODS = method_table(
     Method("hydra", "Hydra", "Hydra heads draft", "hydra"),
     Method("eagle", "EAGLE", "an EAGLE head drafts", "eagle"),
     Method("mtp", "MTP", "a multi-token prediction head drafts", "mtp"),
-    Method("parallel_eagle", "P-EAGLE", "a P-EAGLE head drafts all places in one pass", "parallel_eagle"),
-    Method("dspark", "DSpark", "a one-pass head drafts", "dspark"),
-    Method("beam", "Beam search", "the best of a few texts grown side by side: another output", search="beam"),
+    Method("parallel_eagle", "P-EAGLE", "a P-EAGLE head drafts all positions in one forward", "parallel_eagle"),
+    Method("dspark", "DSpark", "a DSpark head drafts a block in one forward", "dspark"),
+    Method("beam", "Beam search", "the best of several texts decoded in parallel: another output", search="beam"),
 )

@@ -1,4 +1,4 @@
-"""The tables of what judges drafts: who accepts, and what may stand in for it. No torch is imported here."""
+"""The tables of verifiers and of acceptance policies. No torch is imported here."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -23,13 +23,13 @@ VERIFIERS = Registry[Part](
     Part(
         "block",
         "sampling.verify.block:BlockVerifier",
-        "speculative sampling that judges a chain as a whole: more comes through",
+        "speculative sampling that judges a chain as a whole: accepts more",
         "arXiv 2403.10444",
     ),
     Part(
         "traversal",
         "sampling.verify.traversal:TraversalVerifier",
-        "block on chains, and the same on trees, from the leaves upwards",
+        "block verification on chains and trees, from the leaves upwards",
         "arXiv 2505.12398",
     ),
     Part("target_match", "sampling.verify.match:TargetMatchVerifier", "a draft must equal a token drawn from p"),
@@ -46,7 +46,7 @@ VERIFIERS = Registry[Part](
     Part(
         "unadjusted",
         "sampling.verify.lossy:UnadjustedVerifier",
-        "speculative sampling that draws from p itself after a rejection; LOSSY except under greedy",
+        "speculative sampling that draws from p after a rejection; LOSSY except under greedy",
     ),
     Part(
         "typical",
@@ -59,7 +59,7 @@ VERIFIERS = Registry[Part](
 
 VERIFY_STRATEGY = choice("verify_strategy", "rejection", "how drafts are judged", tuple(VERIFIERS))
 
-# What may stand in for the strategy: bounds of what judging can do, and a chosen acceptance.
+# Policies that replace the strategy: the bounds of acceptance, and synthetic acceptance.
 POLICIES = Registry[Part](
     "accept policy",
     Part("normal", "", "drafts are judged", uses=(chosen_by(VERIFY_STRATEGY, VERIFIERS),)),
@@ -68,13 +68,15 @@ POLICIES = Registry[Part](
     Part(
         "synthetic",
         "sampling.verify.synthetic:SyntheticVerifier",
-        "drafts pass at chosen rates, whatever the models say; LOSSY",
+        "drafts pass at chosen rates, independent of the models; LOSSY",
         "vLLM rejection_sample_method, llama.cpp --spec-synth-rates",
         parameters.SYNTHETIC,
         read={"accept_rates": where("accept_length", 0.0)},
     ),
 )
-ACCEPT_POLICY = choice("accept_policy", "normal", "judge drafts, or pass all, none or a chosen share", tuple(POLICIES))
+ACCEPT_POLICY = choice(
+    "accept_policy", "normal", "verify drafts, or accept all, none or a chosen share", tuple(POLICIES)
+)
 
 # The third part of every method that drafts.
 JUDGING = Part(
@@ -87,7 +89,7 @@ JUDGING = Part(
 
 
 def make_verifier(method: Method, values: Mapping[str, Any]) -> "Verifier":
-    """How a method's drafts are judged; where nothing is drafted, every way draws from p."""
+    """The verifier of a method. A method without drafts has rejection sampling, which then draws from p."""
     part = JUDGING if method.drafts else VERIFIERS["rejection"]
     verifier: Verifier = part.build(None, values)
     return verifier

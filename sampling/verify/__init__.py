@@ -1,1 +1,1 @@
-"""How drafts are verified: `verify`, the strategies that it asks, and the graph that one round of it can be."""
+"""Verification of drafts: `verify`, the verifiers that it calls, and a GPU graph of one round."""

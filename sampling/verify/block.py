@@ -1,4 +1,4 @@
-"""Block verification: a chain of drafts is judged as a whole, and more of it comes through than draft by draft."""
+"""Block verification: a chain of drafts is judged as a whole. It accepts at least as many as draft by draft."""
 
 from collections.abc import Sequence
 
@@ -15,13 +15,14 @@ from utils.numbers.random_numbers import RNG
 
 
 class BlockVerifier(RejectionVerifier):
-    """Block verification (arXiv 2403.10444): of all exact ways to judge a chain, none accepts more drafts on average.
+    """Block verification (arXiv 2403.10444): no other lossless rule for a chain accepts more drafts on average.
 
-    Each draft has a chance that the block is kept up to it (`kept`) and a coin of its own: the LAST draft whose
-    coin falls in its favour ends the block, whatever became of those before it. Behind it the next token is drawn from
-    norm(max(w p - q, 0)), behind all drafts from p.
+    Each draft has a probability that the block is kept up to it (`kept`) and a coin of its own. The LAST draft whose
+    coin succeeds ends the block, whatever the earlier coins say. After that draft the next token is drawn from
+    norm(max(w p - q, 0)). After a fully accepted block the bonus token is drawn from p.
 
-    Of point masses as many come through draft by draft; they are judged so, and so are trees.
+    For point masses token-by-token rejection sampling accepts equally many drafts, so the verifier uses it for point
+    masses and for trees.
     """
 
     is_argmax_under_greedy = True
@@ -43,7 +44,7 @@ class BlockVerifier(RejectionVerifier):
 
 
 def of_chain(proposal: Proposal, q: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
-    """`weights` and `kept` `[n]` of one chain that was drawn from q `[n, V]`, from p `[n + 1, V]`."""
+    """`weights` and `kept`, `[n]` each, of one chain that was drawn from q `[n, V]`, with p `[n + 1, V]`."""
     batch = ProposalBatch([proposal], p.device)
     w = weights(batch.of_drafts(p), batch.q)
     last = torch.arange(len(proposal), device=p.device) == len(proposal) - 1
@@ -51,12 +52,13 @@ def of_chain(proposal: Proposal, q: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def weights(p_x: Tensor, q_x: Tensor) -> Tensor:
-    """w of each draft of chains `[..., n]`: w_i = min(1, w_(i-1) p(x_i) / q(x_i)), from w_0 = 1.
+    """The weight w of each draft of chains `[..., n]`: w_i = min(1, w_(i-1) p(x_i) / q(x_i)), with w_0 = 1.
 
-    It is how much of the path down to a draft the target would have gone. A draft with p above q makes up for
-    one before it with p below q, which draft by draft it cannot. p_x, q_x: `[..., n]`, of each draft at its place.
+    w is the share of the path down to a draft that the target would have taken. A draft with p above q compensates for
+    an earlier one with p below q. Token-by-token verification cannot do that. p_x, q_x: `[..., n]`, p and q of each
+    draft.
 
-    Example: p / q of 0.5 and 1.5 -> 0.5, 0.75, where draft by draft 0.5 of both pass.
+    Example: p / q of 0.5 and 1.5 -> 0.5, 0.75. Token by token, 0.5 of both pass.
     """
     exact = wide(p_x.device)
     ratio = (p_x.to(exact).log() - q_x.to(exact).log()).cumsum(-1)
@@ -64,11 +66,11 @@ def weights(p_x: Tensor, q_x: Tensor) -> Tensor:
 
 
 def kept(w: Tensor, after: Tensor, following: Tensor, last: Tensor) -> Tensor:
-    """Chance `[n]` that a block is kept up to each draft if no further: R / (R + 1 - w), and w for the last one.
+    """Probability `[n]` that a draft ends the block, given that no later draft does: R / (R + 1 - w), w for the last.
 
-    R = sum max(w p - q, 0) is what the target has in excess of the drafter behind that draft. w: `[n]`. after:
-    `[n, V]`, p behind each draft. following: `[n, V]`, what the next draft was drawn from. last: `[n]`, which draft is
-    the last of its chain.
+    R = sum max(w p - q, 0) is the excess of the target over the drafter after that draft. w: `[n]`. after: `[n, V]`, p
+    after each draft. following: `[n, V]`, the distribution q of the next draft. last: `[n]`, whether a draft is the
+    last of its chain.
     """
     left = (w.to(after.dtype).unsqueeze(1) * after - following).clamp(min=0.0).sum(-1).to(w.dtype)
     room = left + 1.0 - w

@@ -1,4 +1,4 @@
-"""Processor and verdict of a round as one function of fixed shapes, which a graph can hold."""
+"""Processor and verification of a round as one function of fixed shapes, which a GPU graph can record."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _PARTS = ("draft_probs", "first_logits", "point_mass_check")
 
 
 def verification_of(target: Runner, verifier: Verifier, processor: LogitsProcessor) -> Verification:
-    """How the rounds of one text are verified: as a graph, where the target's forwards are graphs."""
+    """The verification of the rounds of one text: as a graph if the target's forwards are graphs, otherwise eager."""
     graphs = target.graphs if isinstance(target, ModelRunner) else None
     if graphs is not None and _plain(verifier, processor):
         return GraphedVerification(graphs, verifier, processor)
@@ -33,7 +33,7 @@ def verification_of(target: Runner, verifier: Verifier, processor: LogitsProcess
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Which parts a proposal has; a graph is made for each."""
+    """The parts that a proposal has; each form has its own graph."""
 
     tree: bool
     parts: tuple[str, ...]
@@ -43,7 +43,7 @@ class _Form:
         return cls(proposal.parents is not None, tuple(name for name in _PARTS if getattr(proposal, name) is not None))
 
     def tensors(self, proposal: Proposal, device: torch.device) -> Tensors:
-        """The parts as tensors where the drafts are judged."""
+        """The parts as tensors on the device that verifies."""
         parents = [proposal.parents_on(device)] if self.tree else []
         return proposal.tokens, *parents, *(getattr(proposal, name).to(device) for name in self.parts)
 
@@ -55,10 +55,11 @@ class _Form:
 
 
 class GraphedVerification:
-    """Verifies the rounds of one text, as a graph.
+    """Verifies the rounds of one text with a graph.
 
-    The numbers that a verdict rests on are drawn before it, in the order in which it asks for them: the first round of
-    a form is verified without a graph and tells which. So verdicts are the same with a graph and without.
+    The random numbers of a verdict are drawn before the graph runs, in the order in which the verifier uses them. The
+    first round of a form runs without a graph and records this order. The verdicts are therefore the same with a graph
+    and without.
     """
 
     def __init__(self, graphs: SequenceGraphs, verifier: Verifier, processor: LogitsProcessor) -> None:
@@ -86,7 +87,10 @@ class GraphedVerification:
         return unpack(ProposalBatch([proposal], device), packed.tolist())
 
     def _fixed(self, proposal: Proposal) -> bool:
-        """Whether the verdict asks nothing of the host; that on a tree of drawn drafts goes draft by draft."""
+        """Whether the verification reads nothing on the host.
+
+        A tree of drawn drafts is judged draft by draft, and reads.
+        """
         drawn_drafts = proposal.draft_probs is not None and not follows_argmax(self._verifier, self._processor)
         return proposal.parents is None or not (self._verifier.reads_trees or drawn_drafts)
 
@@ -100,15 +104,15 @@ def _packed(
 
 
 def _replayed(verifier: Verifier, processor: LogitsProcessor, form: _Form, count: int, *inputs: Tensor) -> Tensors:
-    """The same, its numbers being the inputs behind the first `count`."""
+    """The same, with the inputs after the first `count` as its random numbers."""
     return _packed(verifier, processor, form, ReplayingRNG(inputs[count:]), *inputs[:count])
 
 
 def _about(part: Any) -> tuple[Any, ...]:
-    """What a verifier or processor depends on: two that agree in it share a graph."""
+    """The values that a verifier or processor depends on. Two with equal values share a graph."""
     return type(part), tuple(sorted(vars(part).items()))
 
 
 def _plain(*parts: Any) -> bool:
-    """Whether all parts are told apart by plain values; others look at what they are called with, or hold state."""
+    """Whether plain values describe all parts fully. Other parts depend on their arguments, or hold state."""
     return all(isinstance(value, bool | int | float | str | tuple) for part in parts for value in vars(part).values())

@@ -1,6 +1,6 @@
-"""Ways to judge drafts that change the output's distribution, or that only bound what judging can do.
+"""Verifiers that change the output's distribution, or that bound what any verifier can accept.
 
-Under greedy the first three are lossless all the same: p is one-hot, and only its token passes.
+With the greedy processor the first three are lossless all the same: p is one-hot, and only its token passes.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ from utils.numbers.random_numbers import RNG
 
 
 class TopPVerifier(Verifier):
-    """A draft is accepted inside the target's top-p set, whatever its probability there (FastDeploy's `topp`).
+    """A draft is accepted if it is in the target's top-p set, whatever its probability (FastDeploy's `topp`).
 
-    The set is the most likely tokens of p, after the processor, up to mass `verify_top_p`; the next token is
-    drawn from it. LOSSY: an unlikely draft of the set comes out as often as the drafter proposes it.
+    The set is the most probable tokens of p, after the processor, up to mass `verify_top_p`. The next token is drawn
+    from the set. LOSSY: an improbable draft of the set appears as often as the drafter proposes it.
     """
 
     def __init__(self, verify_top_p: float = 0.9) -> None:
@@ -37,7 +37,7 @@ class TopPVerifier(Verifier):
 class TypicalVerifier(Verifier):
     """Typical acceptance (Medusa, arXiv 2401.10774): p(x) > min(epsilon, delta * exp(-H(p))), H in nats.
 
-    The surer the target, the more it asks of a draft. The next token is drawn from p. LOSSY.
+    A target with low entropy demands a higher probability. The next token is drawn from p. LOSSY.
     """
 
     def __init__(self, typical_epsilon: float = 0.09, typical_delta: float = 0.3) -> None:
@@ -55,7 +55,7 @@ class TypicalVerifier(Verifier):
 class UnadjustedVerifier(RejectionVerifier):
     """Rejection sampling that draws the token after a rejection from p itself, `skip_sample_adjustment` elsewhere.
 
-    LOSSY: a rejected draft may be drawn again, so tokens that the drafter likes come out too often.
+    LOSSY: a rejected draft may be drawn again, so tokens that the drafter prefers appear too often.
     """
 
     def lossless(self, processor: LogitsProcessor) -> bool:
@@ -66,7 +66,7 @@ class UnadjustedVerifier(RejectionVerifier):
 
 
 class AcceptAllVerifier(Verifier):
-    """Every draft of the deepest path is accepted: the most that a drafter could bring. LOSSY."""
+    """Accepts every draft of the deepest path: the upper bound of what a drafter can contribute. LOSSY."""
 
     def lossless(self, processor: LogitsProcessor) -> bool:
         return False
@@ -76,7 +76,7 @@ class AcceptAllVerifier(Verifier):
 
 
 class RejectAllVerifier(Verifier):
-    """No draft is accepted: the loop's own lower bound, all of its costs and none of its gains. Lossless."""
+    """Accepts no draft: a lower bound, with all costs of speculative decoding and none of its gains. Lossless."""
 
     def lossless(self, processor: LogitsProcessor) -> bool:
         return True
@@ -86,16 +86,16 @@ class RejectAllVerifier(Verifier):
 
 
 def _top_p_set(p: Tensor, top_p: float) -> Tensor:
-    """Which tokens `[n, V]` are needed, most likely first, to reach mass `top_p`; ties go to the lower id."""
+    """The set `[n, V]` bool of the most probable tokens that reach mass `top_p`; ties go to the lower id."""
     probs, order = p.sort(dim=-1, descending=True, stable=True)
     before = probs.cumsum(dim=-1) - probs
     return torch.zeros_like(p, dtype=torch.bool).scatter_(-1, order, before < top_p)
 
 
 def _accept(batch: ProposalBatch, allowed: Tensor, final: Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
-    """The deepest path of allowed drafts, the first of equals, and a token drawn from `final` where it ends.
+    """The deepest path of allowed drafts, and a token drawn from `final` at its end. On a tie the first path wins.
 
-    allowed, final: `[n + B, V]`, rows as in p.
+    allowed, final: `[n + B, V]`, with the rows of p.
     """
     end = batch.deepest(batch.of_drafts(allowed))
     return DeviceVerdict(end, sample_each(final.index_select(0, batch.behind(end)), rngs))

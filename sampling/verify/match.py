@@ -1,4 +1,4 @@
-"""Verifiers that choose the target's token at every node, and go along the drafts while they are those tokens."""
+"""Verifiers that choose the target's token at every node and accept the drafts that equal it."""
 
 from collections.abc import Sequence
 
@@ -13,9 +13,9 @@ from utils.numbers.random_numbers import RNG
 
 
 class TargetMatchVerifier(Verifier):
-    """Draw the token from p at each node; a draft is accepted when it is that token. Lossless.
+    """Draws the token from p at each node; a draft is accepted if it equals that token. Lossless.
 
-    It accepts sum p(x) q(x) of the drafts where rejection sampling accepts sum min(p(x), q(x)).
+    The acceptance rate is sum p(x) q(x). Rejection sampling accepts sum min(p(x), q(x)).
     """
 
     is_argmax_under_greedy = True
@@ -28,7 +28,10 @@ class TargetMatchVerifier(Verifier):
 
 
 class GreedyVerifier(Verifier):
-    """A draft is accepted when it is the argmax of p, and so is the next token: lossless under greedy only."""
+    """Accepts a draft that is the argmax of p; the next token is the argmax as well.
+
+    Lossless with greedy decoding only.
+    """
 
     is_argmax_under_greedy = True
 
@@ -40,7 +43,7 @@ class GreedyVerifier(Verifier):
 
 
 def follow(batch: ProposalBatch, wanted: Tensor) -> DeviceVerdict:
-    """Walk down while the target's choice `[n + B]` at a node is one of its children."""
+    """Walk down the tree while the target's choice at a node, `[n + B]`, is one of the children."""
     if not batch.total:
         return DeviceVerdict(batch.layout.none, wanted)
     end = batch.deepest(wanted.index_select(0, batch.rows) == batch.tokens)

@@ -1,4 +1,4 @@
-"""Proposals of many sequences, verified at once: the same verdicts as one by one, of operations on all of them."""
+"""Proposals of many sequences in one batch: operations on all of them give the same verdicts as one by one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from utils.device.sent import kept, sent
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where the rows of chains lie. Of each chain `[B]`: its root's row of p and the next, its first and last draft,
-    how many it has, and -1.
+    """The row numbers of B chains with n drafts in total.
 
-    Of each draft `[n]`: the row of p that judges it, its place in its chain from 1 on, the drafts of that chain, and
-    its place among rows of the longest chain.
+    Per chain, `[B]`: its root's row of p and the row after it, its first and last draft, its number of drafts, and -1.
+    Per draft, `[n]`: the row of p that judges it, its position in its chain from 1, the length of that chain, and its
+    index in a padded `[B, longest]` tensor.
     """
 
     roots: Tensor
@@ -35,7 +35,7 @@ class _Layout:
 
     @classmethod
     def of(cls, counts: Sequence[int], device: torch.device) -> "_Layout":
-        """That of chains with so many drafts each, sent in one piece."""
+        """The layout of chains with these numbers of drafts, sent to the device in one transfer."""
         starts, longest = [0, *accumulate(counts)][:-1], max(counts)
         drafts = [(i, row) for i, count in enumerate(counts) for row in range(count)]
         parts = [
@@ -55,16 +55,15 @@ class _Layout:
 
 @cache
 def _layout_of_one(count: int, device: torch.device) -> _Layout:
-    """That of a single chain, kept: a graph that holds a round can send nothing."""
+    """The layout of a single chain, cached: a GPU graph must not send anything."""
     return _Layout.of([count], device)
 
 
 @dataclass(frozen=True)
 class ProposalBatch:
-    """Proposals of B sequences: chains, drawn from distributions or point masses, all of them; or one tree.
+    """Proposals of B sequences: either chains, all drawn or all point masses, or a single tree.
 
-    Their rows lie one behind the other: of a sequence with n drafts n + 1 rows of p, row 0 at its root, and n of
-    drafts.
+    Rows are concatenated: n + 1 rows of p, the root first, and n rows of drafts for a sequence with n drafts.
     """
 
     proposals: Sequence[Proposal]
@@ -72,17 +71,17 @@ class ProposalBatch:
 
     @property
     def tree(self) -> Proposal | None:
-        """The tree; None where they are chains, as one without drafts is."""
+        """The tree; None for chains. A proposal without drafts counts as a chain."""
         return self.proposals[0] if self.total and self.proposals[0].parents is not None else None
 
     @cached_property
     def counts(self) -> list[int]:
-        """Drafts of each."""
+        """The number of drafts of each sequence."""
         return [len(proposal) for proposal in self.proposals]
 
     @cached_property
     def total(self) -> int:
-        """Drafts of all, n."""
+        """The number of drafts of all sequences, n."""
         return sum(self.counts)
 
     @cached_property
@@ -93,7 +92,7 @@ class ProposalBatch:
 
     @cached_property
     def draft_probs(self) -> Tensor | None:
-        """What the drafts were drawn from, `[n, V]`; None where all are point masses."""
+        """The distributions that the drafts were drawn from, `[n, V]`; None if all drafts are point masses."""
         parts = [proposal.draft_probs for proposal in self.proposals if proposal.draft_probs is not None]
         return None if not parts else parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -114,7 +113,7 @@ class ProposalBatch:
 
     @cached_property
     def entropies(self) -> Tensor:
-        """Entropy of the raw logits behind each first draft, `[B]`; NaN where there are none."""
+        """The entropy in nats of the raw logits of each first draft, `[B]`; NaN without logits."""
         firsts = [proposal.first_logits for proposal in self.proposals if proposal.first_logits is not None]
         if not firsts:
             return kept((torch.nan,) * len(self.proposals), torch.float32, self.device)
@@ -129,7 +128,7 @@ class ProposalBatch:
 
     @cached_property
     def layout(self) -> _Layout:
-        """Where the rows lie; a tree has its own `rows`, and its root as a chain has."""
+        """The row numbers. A tree has its own `rows`, and its root has the number of a chain's root."""
         counts = self.counts
         return _layout_of_one(counts[0], self.device) if len(counts) == 1 else _Layout.of(counts, self.device)
 
@@ -139,19 +138,22 @@ class ProposalBatch:
         return self.layout.rows if self.tree is None else self.tree.parents_on(self.device) + 1
 
     def behind(self, end: Tensor) -> Tensor:
-        """The row of p behind each one's last accepted draft, `[B]`; end: `[B]`, its number, -1 = none."""
+        """The row of p after each sequence's last accepted draft, `[B]`.
+
+        end: `[B]`, the number of that draft, -1 = none.
+        """
         return self.layout.behind_roots + end if self.total else self.layout.roots
 
     def of_drafts(self, values: Tensor) -> Tensor:
-        """What p, or another tensor of its shape `[n + B, V]`, has for each draft at its place, `[n]`."""
+        """The values of p, or of another tensor `[n + B, V]`, at each draft's row and token, `[n]`."""
         return values[self.rows, self.tokens] if self.total else values.new_empty(0)
 
     def of_next(self, p: Tensor, end: Tensor, token: Tensor) -> Tensor:
-        """p of the next tokens `[B]`, each behind its sequence's last accepted draft."""
+        """p of the next tokens `[B]`, each after its sequence's last accepted draft."""
         return p[self.behind(end), token] if self.total else p.gather(1, token.unsqueeze(1)).squeeze(1)
 
     def deepest(self, passed: Tensor) -> Tensor:
-        """The deepest draft that passed (`[n]` bool) with all before it, `[B]`, the first of equals; -1 = none."""
+        """The deepest draft with all ancestors passed, the first on a tie, `[B]`; -1 = none. passed: `[n]` bool."""
         if not self.total:
             return self.layout.none
         if self.tree is None:
@@ -162,18 +164,18 @@ class ProposalBatch:
         return torch.where(reached.any(), rank.argmax(), -1).view(1)
 
     def accepted(self, passed: Tensor) -> Tensor:
-        """How many drafts of each chain pass before the first that does not, `[B]`; passed: `[n]` bool."""
+        """The number of drafts of each chain before the first that does not pass, `[B]`; passed: `[n]` bool."""
         return self.padded(passed).cumprod(1).sum(1)
 
     def last_probs(self, accepted: Tensor, like: Tensor) -> Tensor:
-        """The distribution `[B, V]` of each one's first rejected draft, else of its last: one-hot for a point mass."""
+        """q of each sequence's first rejected draft, or of its last draft, `[B, V]`; one-hot for a point mass."""
         at = torch.minimum(self.layout.firsts + accepted, self.layout.lasts)
         if self.draft_probs is not None:
             return self.draft_probs.index_select(0, at)
         return torch.zeros_like(like).scatter_(1, self.tokens.index_select(0, at).unsqueeze(1), 1.0)
 
     def padded(self, values: Tensor, fill: float = 0.0) -> Tensor:
-        """What each draft has, `[n]`, as a row a chain, `[B, longest]`, shorter ones filled up."""
+        """Values of the drafts, `[n]`, as one row per chain, `[B, longest]`; `fill` pads the shorter chains."""
         if len(self.counts) == 1:
             return values.unsqueeze(0)
         longest = max(self.counts)
@@ -181,5 +183,5 @@ class ProposalBatch:
         return filled.index_copy_(0, self.layout.padded, values).view(len(self.counts), longest)
 
     def flat(self, padded: Tensor) -> Tensor:
-        """`padded`, backwards."""
+        """The inverse of `padded`."""
         return padded[0] if len(self.counts) == 1 else padded.reshape(-1).index_select(0, self.layout.padded)

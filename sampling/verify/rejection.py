@@ -1,4 +1,4 @@
-"""Speculative sampling: the rule by which drafts are accepted."""
+"""Speculative sampling: rejection sampling of the drafts."""
 
 from collections.abc import Sequence
 
@@ -16,12 +16,12 @@ from utils.numbers.random_numbers import RNG, uniform
 class RejectionVerifier(Verifier):
     """Speculative sampling (arXiv 2211.17192, 2302.01318), on a chain or a tree (SpecInfer, 2305.09781).
 
-    At a node the children are tried in order: x is accepted with probability min(1, p(x) / q(x)); on a
-    rejection p becomes norm(max(p - q, 0)), with q the distribution that this child was drawn from. With no child
-    left, the next token is drawn from p. Greedy is a one-hot p and no special case.
+    The children of a node are tried in order. Child x is accepted with probability min(1, p(x) / q(x)), where q is the
+    distribution that it was drawn from. A rejection replaces p by norm(max(p - q, 0)). After the last child the next
+    token is drawn from p. Greedy decoding is a one-hot p and no special case.
 
-    Children that are point masses are accepted with probability p(x) each, all together at the price of one
-    uniform number: so a whole tree of them is judged at once.
+    A child that is a point mass is accepted with probability p(x). All such children of a node share one uniform
+    number, so a whole tree of them is judged at once.
     """
 
     is_argmax_under_greedy = True
@@ -42,11 +42,11 @@ class RejectionVerifier(Verifier):
         return DeviceVerdict(accepted - 1, sample_each(here, rngs))
 
     def rest(self, p: Tensor, q: Tensor) -> Tensor:
-        """What is left of a node's distribution `[..., V]` when drafts from `q` were rejected."""
+        """The residual of a node's distribution `[..., V]` after drafts from `q` were rejected."""
         return residual(p, q)
 
     def _points(self, batch: ProposalBatch, tree: Proposal, p: Tensor, rng: RNG) -> DeviceVerdict:
-        """A coin a node falls on one of its children, each as wide as its probability, or beside them all."""
+        """Judge point masses: one coin per node selects a child with the child's probability, or none."""
         parents = tree.parents_on(p.device)
         p_x = batch.of_drafts(p).to(wide(p.device))
         siblings = (parents.unsqueeze(1) == parents).tril(-1)
@@ -60,7 +60,7 @@ class RejectionVerifier(Verifier):
         return DeviceVerdict(end, sample(self.rest(here, tried).unsqueeze(0), rng))
 
     def _siblings(self, batch: ProposalBatch, tree: Proposal, p: Tensor, rng: RNG) -> DeviceVerdict:
-        """Draft by draft, parents first: where a drawn child was rejected, its siblings meet what is left."""
+        """Judge draft by draft, parents first. After a rejected child its siblings are judged against the residual."""
         coins = uniform((len(tree),), rng, p.device, torch.float32, "coin")
         yes, rows = torch.ones((), dtype=torch.bool, device=p.device), torch.arange(len(tree), device=p.device)
         left, alive, end = {-1: p[0]}, {-1: yes}, torch.full((), -1, device=p.device)
@@ -76,7 +76,7 @@ class RejectionVerifier(Verifier):
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
-    """norm(max(p - q, 0)), `[..., V]`; where p equals q to rounding no mass is left, and p itself is returned."""
+    """norm(max(p - q, 0)), `[..., V]`. If p equals q to rounding, no mass is left and the result is p."""
     rest = (p - q).clamp(min=0.0)
     mass = rest.sum(-1, keepdim=True)
     return torch.where(mass > 0.0, rest / mass, p)

@@ -1,4 +1,4 @@
-"""Chosen acceptance: drafts pass at given rates, so that cost and schedule are studied apart from any drafter."""
+"""Synthetic acceptance: drafts pass at given rates, to study cost and schedule without the influence of a drafter."""
 
 from collections.abc import Sequence
 
@@ -15,13 +15,14 @@ from utils.numbers.random_numbers import RNG, uniform_each
 
 
 class SyntheticVerifier(Verifier):
-    """The draft at position i of a round passes with chance `accept_rates[i - 1]`, given that those before it passed.
+    """The draft at position i of a round passes with probability `accept_rates[i - 1]` if all earlier drafts passed.
 
-    The last rate repeats. accept_length: in their place the mean tokens of a round, the target's own included, with
-    the least variance: of a length L every round accepts floor(L - 1) or ceil(L - 1) drafts, if that many are there
-    (vLLM `synthetic_acceptance_length`, SGLang `match-expected`); 0 = the rates. On a tree the deepest path stands for
-    all of it, the first of equals, so that a position has one draft and counts once. What follows is drawn from p.
-    LOSSY: neither p nor q is asked.
+    The last rate repeats. accept_length: if not 0, it replaces the rates. It is the mean number of tokens per round,
+    including the target's own, with the least variance. For a length L every round accepts floor(L - 1) or ceil(L - 1)
+    drafts, if the proposal has that many (vLLM `synthetic_acceptance_length`, SGLang `match-expected`). On a tree only
+    the deepest path is judged, the first on a tie, so each position counts once. The next token is drawn from p.
+
+    LOSSY: neither p nor q is used for acceptance.
 
     Example: accept_length 2.6 -> rates 1, 0.6, 0.
     """
@@ -50,13 +51,13 @@ class SyntheticVerifier(Verifier):
 
 
 def _least_variance(length: float) -> tuple[float, ...]:
-    """Rates under which a round brings `length` tokens on average, and never a whole token more or less."""
+    """Rates with a mean of `length` tokens per round; no round differs from the mean by a whole token."""
     certain = int(length - 1.0)
     return (*[1.0] * certain, length - 1.0 - certain, 0.0)
 
 
 def _deepest_path(parents: tuple[int, ...]) -> list[int]:
-    """The rows from the root to the deepest draft, the first of equals."""
+    """The rows from the root to the deepest draft, the first on a tie."""
     depth = depths(parents)
     row, path = depth.index(max(depth)), list[int]()
     while row >= 0:

@@ -15,13 +15,13 @@ from utils.numbers.random_numbers import RNG, uniform
 
 
 class TraversalVerifier(BlockVerifier):
-    """Traversal verification (arXiv 2505.12398): block verification on a tree, and on a chain the same.
+    """Traversal verification (arXiv 2505.12398): block verification on a tree, and equal to it on a chain.
 
-    A draft is judged when nothing below it was kept, with the chance w that its path has by then. Where it goes too,
-    its parent's distribution and chance become what the draft left of them, and the next sibling's path begins there.
-    Judged from the root, a branch is lost with its first rejected draft, however much the target likes what follows.
+    A draft is judged if no draft below it was kept, with the probability w that its path has by then. If the draft is
+    rejected too, its parent gets the residual distribution and probability, and the next sibling's path begins there.
+    Verification from the root loses a branch with its first rejected draft, however well the target likes the rest.
 
-    Of a tree of point masses as many come through from the root; it is judged so.
+    For a tree of point masses verification from the root accepts equally many drafts, so the verifier uses it.
     """
 
     is_argmax_under_greedy = True
@@ -34,9 +34,9 @@ class TraversalVerifier(BlockVerifier):
 
 @dataclass(slots=True)
 class _Walk:
-    """A tree on the way: the first draft that was kept, leaves before their parents, and what is left of p behind it.
+    """A walk over a tree, leaves before their parents: the first draft that was kept, and the residual of p after it.
 
-    coins: `[n]`, the coin of each draft. end, here: -1 and the distribution at the root until a draft was kept.
+    coins: `[n]`, the coin of each draft. end, here: -1 and the distribution at the root until a draft is kept.
     """
 
     proposal: Proposal
@@ -51,7 +51,7 @@ class _Walk:
         self.end, self.here = torch.full((), -1, device=self.p.device), self.p[0]
 
     def visit(self, row: int, w: Tensor) -> None:
-        """All below a draft, then itself: w is the chance (0-d) of its path."""
+        """Visit all drafts below a draft, then the draft itself. w is the probability (0-d) of its path."""
         p = self.p[row + 1]
         for child in self.below[row]:
             q = distribution_of(self.proposal, torch.full((), child, device=p.device), p.unsqueeze(0))
@@ -65,7 +65,7 @@ class _Walk:
 
 
 def without(w: Tensor, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """A path's chance and the distribution behind it, once a child that was drawn from q is gone with all below it."""
+    """The path's probability and the distribution after it, once a child drawn from q is rejected with its subtree."""
     rest = (w * p - q).clamp(min=0.0)
     mass = rest.sum()
     room = mass + 1.0 - w

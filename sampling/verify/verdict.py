@@ -1,4 +1,4 @@
-"""A verdict: on the device as it is reached, packed so that one read tells all of it, and on the host."""
+"""A verdict in three forms: on the device, packed into one tensor so that one read suffices, and on the host."""
 
 import math
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from utils.logits_processor import wide
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Accepted rows in order, and the token that follows them.
+    """The accepted rows in order, and the token that follows them.
 
-    drafts, p, q: of each draft its token, and its probability under the target and the drafter at its place.
-    parents: of the drafts of a tree, as in a proposal. entropy: nats, of the drafter's raw distribution for the first
-    draft; None where there is none.
+    drafts, p, q: for each draft its token and its probability under the target and the drafter. parents: of the drafts
+    of a tree, see `Proposal`. entropy: nats, of the drafter's raw distribution for the first draft; None without a
+    distribution.
     """
 
     drafts: tuple[int, ...]
@@ -34,19 +34,18 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class DeviceVerdict:
-    """What was decided on the device for B proposals: the row of the last accepted draft `[B]` (-1 = none), and the
-    next token `[B]`."""
+    """The verdict on B proposals: `[B]` the row of the last accepted draft (-1 = none), `[B]` the next token."""
 
     end: Tensor
     token: Tensor
 
 
 def pack(batch: ProposalBatch, verdict: DeviceVerdict, p_x: Tensor, chosen: Tensor) -> Tensor:
-    """All that the host has to know of a round, in one tensor, which `unpack` takes apart.
+    """Everything that the host needs of a round, in one tensor; `unpack` takes it apart.
 
-    p_x: `[n]`, p of each draft. chosen: `[B]`, p of the next tokens. Whole numbers come first: where the path ends, the
-    next token, each draft's token and, of a tree that was grown on the device, its parent. Then chosen, the entropies
-    (NaN where there is none), p_x and q.
+    p_x: `[n]`, p of each draft. chosen: `[B]`, p of the next tokens. The tensor begins with the integers: the end of
+    each path, the next token, each draft's token, and the parents of a tree that was grown on the device. Then follow
+    chosen, the entropies (NaN without a distribution), p_x and q.
     """
     tree, exact = batch.tree, wide(batch.device)
     whole, real = [verdict.end, verdict.token], [chosen, batch.entropies]
@@ -59,11 +58,7 @@ def pack(batch: ProposalBatch, verdict: DeviceVerdict, p_x: Tensor, chosen: Tens
 
 
 def unpack(batch: ProposalBatch, numbers: Sequence[float]) -> list[Verdict | Exception]:
-    """The verdicts that a packed result holds, once it was read.
-
-    In place of a verdict `NoDistribution` where a distribution that it rests on, or that a draft was taken from, is
-    none.
-    """
+    """The verdicts of a packed result; `NoDistribution` if a distribution of a verdict or of a draft is not finite."""
     size, total = len(batch.counts), batch.total
     parents = [int(number) for number in numbers[2 * size + total : len(numbers) - 2 * size - 2 * total]]
     drafts, real = numbers[2 * size :], numbers[len(numbers) - 2 * size - 2 * total :]
@@ -82,21 +77,21 @@ def unpack(batch: ProposalBatch, numbers: Sequence[float]) -> list[Verdict | Exc
 
 
 def _lacking(verdict: Verdict, chosen: float) -> Exception | None:
-    """Why a verdict rests on nothing; chosen: the probability of its next token."""
+    """The error of a verdict whose distributions are NaN or infinite. chosen: the probability of its next token."""
     if not chosen > 0.0 or any(math.isnan(verdict.p[row]) for row in verdict.path):
         return NoDistribution("model")
     return NoDistribution("drafter") if any(map(math.isnan, verdict.q)) else None
 
 
 def whole(verdict: Verdict | Exception) -> Verdict:
-    """The verdict. Raises the error that stands in its place."""
+    """The verdict. Raises the error if the entry is an error."""
     if isinstance(verdict, Exception):
         raise verdict
     return verdict
 
 
 def _path(parents: Sequence[int], end: int) -> tuple[int, ...]:
-    """The rows that lead to a row, itself the last; none for -1."""
+    """The rows from the root to a row, inclusive; empty for -1."""
     path = list[int]()
     while end >= 0:
         path.append(end)
@@ -105,7 +100,7 @@ def _path(parents: Sequence[int], end: int) -> tuple[int, ...]:
 
 
 def distribution_of(proposal: Proposal, row: Tensor, p: Tensor) -> Tensor:
-    """q of the draft in a row (0-d), `[V]`: the distribution it was drawn from, one-hot for a point mass."""
+    """q of the draft in a row (0-d), `[V]`: the distribution it was drawn from; one-hot for a point mass."""
     if proposal.draft_probs is not None:
         return proposal.draft_probs.index_select(0, row.view(1))[0]
     return torch.zeros_like(p[0]).scatter_(0, proposal.tokens.index_select(0, row.view(1)), 1.0)

@@ -1,7 +1,7 @@
-"""The contract of a verifier. The lossless ones leave the target's output distribution unchanged.
+"""The contract of a verifier. A lossless verifier leaves the target's output distribution unchanged.
 
-Words: a draft is accepted or rejected; after a rejection the target's own token is the recovered one,
-after full acceptance the bonus one. p is the target's distribution, q the drafter's, both processed.
+Terms: a draft is accepted or rejected. After a rejection the target's own token is the recovered token. After full
+acceptance it is the bonus token. p is the target's distribution, q the drafter's, both after the processor.
 """
 
 from abc import ABC, abstractmethod
@@ -21,9 +21,9 @@ from utils.numbers.random_numbers import RNG, uniform_each
 class Verifier(ABC):
     """Judges proposals against the target's distributions.
 
-    is_argmax_under_greedy: whether under greedy its verdict is the way along the target's best tokens, whatever is
-    drawn. Each class says so for itself: one that inherits another's `decide` may change it. reads_trees: whether it
-    asks for the shape of a tree on the host, which no graph can do.
+    is_argmax_under_greedy: whether with greedy decoding its verdict follows the target's argmax, whatever is drawn.
+    Each class declares it anew, because a subclass may change `decide`. reads_trees: whether it reads the shape of a
+    tree on the host, which a GPU graph cannot do.
     """
 
     is_argmax_under_greedy = False
@@ -35,7 +35,7 @@ class Verifier(ABC):
 
     @classmethod
     def build(cls, pair: object, values: Mapping[str, Any]) -> Self:
-        """The strategy with the given parameters; it needs no model."""
+        """The verifier with the given parameters; it needs no model."""
         return cls(**values)
 
     @abstractmethod
@@ -44,15 +44,15 @@ class Verifier(ABC):
 
     @abstractmethod
     def decide(self, batch: ProposalBatch, p: Tensor, rngs: Sequence[RNG]) -> DeviceVerdict:
-        """Which drafts of each proposal are accepted and what follows; nothing is read.
+        """The accepted drafts of each proposal and the next token, without a read of the device.
 
         p: `[n + B, V]` float32, see `ProposalBatch`. rngs: the random numbers of each sequence.
         """
 
     def verify(self, proposal: Proposal, p: Tensor, rng: RNG) -> Verdict:
-        """The verdict on one proposal from `p` `[n + 1, V]` float32: row 0 at the root, row i + 1 after draft i.
+        """The verdict on one proposal. p: `[n + 1, V]` float32, row 0 at the root, row i + 1 after draft i.
 
-        Raises `UserError` where a distribution that it rests on, or that a draft was taken from, is none.
+        Raises `UserError` if a distribution behind the verdict, or the one behind a draft, is NaN or infinite.
         """
         batch = ProposalBatch([proposal], p.device)
         verdict = self.decide(batch, p, [rng])
@@ -61,11 +61,11 @@ class Verifier(ABC):
 
 
 def sample_each(p: Tensor, rngs: Sequence[RNG], counts: Sequence[int] | None = None) -> Tensor:
-    """A token of each row `[m, V]`, by the numbers of its own sequence; counts: rows of each, 1 by default."""
+    """A token of each row `[m, V]`, with the random numbers of its own sequence; counts: rows of each, 1 by default."""
     shapes = [(1 if counts is None else counts[i], 1) for i in range(len(rngs))]
     return inverted(p, uniform_each(shapes, rngs, p.device, wide(p.device), "token"))
 
 
 def coins_each(batch: ProposalBatch, rngs: Sequence[RNG]) -> Tensor:
-    """A uniform number for each draft `[n]`, by which it is accepted or not."""
+    """A uniform random number for each draft `[n]`, which decides its acceptance."""
     return uniform_each([(count,) for count in batch.counts], rngs, batch.device, torch.float32, "coin")

@@ -1,4 +1,4 @@
-"""A round is verified: raw logits of the target, the user's processor, the verifier's rule, and one read."""
+"""Verification of a round: raw logits of the target, the user's processor, the verifier's rule, and one device read."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from utils.numbers.random_numbers import RNG
 
 @dataclass(frozen=True, slots=True)
 class RoundInput:
-    """What the verdict on one sequence's proposal rests on; logits: raw, `[n + 1, V]`."""
+    """The input of the verification of one sequence's proposal; logits: raw, `[n + 1, V]`."""
 
     seq: sequence.Sequence
     proposal: Proposal
@@ -30,19 +30,16 @@ class RoundInput:
 
 
 class Verification(Protocol):
-    """What verifies the rounds of one sequence, or of several."""
+    """Verifies the rounds of one sequence or of several."""
 
     def run(self, feeds: Sequence[RoundInput]) -> list[Verdict | Exception]:
-        """The verdict on each proposal, or why there is none: its distributions are none, its processor fails."""
+        """The verdict on each proposal, or the error if its logits are not finite or its processor fails."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EagerVerification:
-    """Verifies by a verifier's rule; all verdicts are read at once.
-
-    Sequences that share a processor go through it together, row by row as ever.
-    """
+    """Verifies without a graph, with one read for all verdicts. Sequences of one processor are verified together."""
 
     verifier: Verifier
 
@@ -59,7 +56,10 @@ class EagerVerification:
     def _packed(
         self, feeds: Sequence[RoundInput], members: list[int], results: dict[int, Verdict | Exception]
     ) -> Iterator[tuple[list[int], ProposalBatch, Tensor]]:
-        """The packed verdict on some; where there is none, on each of them, and the errors of those that have none."""
+        """The packed verdict on some sequences.
+
+        If it fails, each is verified alone, and `results` receives the errors.
+        """
         mine = [feeds[i] for i in members]
         try:
             rows = torch.cat([feed.logits for feed in mine]) if len(mine) > 1 else mine[0].logits
@@ -79,9 +79,9 @@ class EagerVerification:
 def packed_verdict(
     verifier: Verifier, processor: LogitsProcessor, batch: ProposalBatch, logits: Tensor, rngs: Sequence[RNG]
 ) -> Tensor:
-    """The verdict on proposals of one processor, see `pack`, from raw logits `[n + B, V]`; nothing is read.
+    """The packed verdict (see `pack`) on proposals of one processor, without a device read.
 
-    Under greedy most verifiers follow the best tokens; then no one-hot row is written out.
+    logits: raw, `[n + B, V]`. With greedy decoding most verifiers follow the argmax, and no one-hot row is written.
     """
     if follows_argmax(verifier, processor):
         best = argmax(logits)
@@ -98,12 +98,12 @@ def packed_verdict(
 
 
 def follows_argmax(verifier: Verifier, processor: LogitsProcessor) -> bool:
-    """Whether the verdict is the way along the best tokens, whatever is drawn; another's processor is asked."""
+    """Whether the verdict follows the argmax, whatever is drawn. A custom processor is always called."""
     return type(processor) is GreedyProcessor and verifier.is_argmax_under_greedy
 
 
 def _alike(feeds: Sequence[RoundInput]) -> Iterator[list[int]]:
-    """Those that are verified together: chains of one processor, drawn ones and point masses apart; trees alone."""
+    """Groups that are verified together: a single tree, or chains of one processor, drawn or point masses."""
     if len(feeds) == 1:
         yield [0]
         return

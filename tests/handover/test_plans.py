@@ -87,7 +87,7 @@ def test_a_plan_reads_each_prompt_once_and_its_rows_are_the_same(
         assert all(float(row["wall_s"]) > float(row["prefill_s"]) for row in first)
     assert all(row["kv_bytes"] == row["kv_transfer_ms"] == "" for row in shared)
     assert read(manifest_path(plan / "shared.csv"))["fixed"]["grid"]["share_prefill"] is True
-    assert "shared one reading of a text" in done.output
+    assert "shared one prefill of a common text" in done.output
     other = call(plan / "own.toml", "--out", plan / "shared.csv", "--resume")
     assert other.exit_code == 2 and "share_prefill: true then, false now" in other.stderr
 

@@ -75,4 +75,4 @@ def test_a_second_ctrl_c_says_where_the_results_are(player: SessionPlayer, monke
     monkeypatch.setattr("repl.measuring.ablate.run_plan", struck)
     player.execute("/ablate gamma")
     assert player.interrupted and not player.failures
-    assert "stopped at once; /results reports what has been measured" in said(player)[1]
+    assert "stopped at once; /results reports the rows so far" in said(player)[1]

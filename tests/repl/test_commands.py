@@ -215,7 +215,7 @@ def test_status_shows_the_kernel_and_what_was_chosen_by_trying(
     rows = {section.heading: section.rows for section in page.sections}
     about = rows["Models"][0][1].removesuffix(", batch-invariant")
     assert about.endswith(("float32, packed kernel", "float32, plain kernel"))
-    assert ("int8 drafts, float32", "no", "measured now") in rows["Chosen by measuring on this machine"]
+    assert ("int8 drafts, float32", "no", "measured now") in rows["Chosen by measurement on this machine"]
 
 
 def _printed(session: Session, line: str, width: int) -> list[str]:

@@ -203,12 +203,12 @@ def test_the_page_of_profile(session: Session, work: Work) -> None:
     player.execute("/profile")
     text = " ".join(said.getvalue().split())
     for part in (
-        "measuring what forwards and drafts cost here, once",
+        "measuring the costs of forwards and drafts on this machine, once",
         "The target's forward behind 100 tokens",
         "1 row 20.0 ms v 1.00",
         "5 rows 30.0 ms v 1.50",
         "model 5.00 ms, each further 4.00 ms c 0.200, finds a draft in 100%, accepted 0.70",
-        "plain decoding 47.6 tokens/s",
+        "Plain decoding runs at 47.6 tokens/s",
     ):
         assert part in text, part
     player.execute("/status all")
@@ -231,7 +231,7 @@ def test_an_answer_that_weighs_costs_says_that_they_are_guessed_and_does_not_wai
     finally:
         object.__setattr__(CONTROLLERS["ucb"], "weighs", False)
     assert work.done == 0 and player.failures == 0
-    assert " ".join(said.getvalue().split()).count("what rounds cost is guessed") == 1
+    assert " ".join(said.getvalue().split()).count("costs of a round are estimated") == 1
 
 
 def test_answers_that_take_other_times_are_told_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,4 +96,4 @@ def test_ctrl_c_ends_the_wait_and_not_the_session(view: type, monkeypatch: pytes
     gate.set()
     player.execute("Hello")
     assert isinstance(out.file, io.StringIO)
-    assert "go on loading" in out.file.getvalue() and "loading came to an end" in out.file.getvalue()
+    assert "continue to load" in out.file.getvalue() and "loading came to an end" in out.file.getvalue()

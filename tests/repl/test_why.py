@@ -1,4 +1,4 @@
-"""/why: where the time of the last answer went, on a tiny pair and on accounts made by hand."""
+"""/why: how the time of the last answer divides, on a tiny pair and on accounts made by hand."""
 
 import io
 from collections.abc import Callable

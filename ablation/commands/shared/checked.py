@@ -1,6 +1,6 @@
-"""Commands of the shell whose wrong calls end in one line: what was given, what was expected, and 2 as exit status.
+"""Shell commands that answer a wrong call with one line: the given and the expected value, with exit status 2.
 
-Numbers are read as settings read them, and what an option takes once is taken once.
+Numbers are parsed as in settings. An option that takes one value is accepted once.
 """
 
 from collections import Counter
@@ -22,19 +22,27 @@ _KINDS = {int: ("an integer", read_integer), float: ("a number", read_number)}
 class CheckedCommand(TyperCommand):
     """A command that reads its options strictly."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """See `Command.get_params`; help shows a flag without a type."""
+        return _untyped_flags(super().get_params(ctx))
+
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """See `Command.make_context`; a wrong call ends here."""
+        """See `Command.make_context`; a wrong call ends the program."""
         with _told(info_name, parent):
             return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """See `Command.parse_args`. Raises `UserError` for what is there twice, and for numbers that are none."""
+        """See `Command.parse_args`. Raises `UserError` for a repeated option and for an invalid number."""
         _check(self, ctx, args)
         return super().parse_args(ctx, args)
 
 
 class CheckedGroup(TyperGroup):
-    """Commands with options of their own; a name that is none of theirs ends in a line, too."""
+    """A group of commands that reads its options strictly; an unknown command gives a one-line error."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """See `Command.get_params`; help shows a flag without a type."""
+        return _untyped_flags(super().get_params(ctx))
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """See `CheckedCommand.make_context`."""
@@ -47,16 +55,24 @@ class CheckedGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """See `ProcessGroup.resolve_command`. Ends the program where there is no such command."""
+        """See `TyperGroup.resolve_command`. An unknown command ends the program."""
         with _told(ctx.info_name):
             if args[0] not in self.commands:
                 raise UnknownName("command", args[0], self.commands)
             return super().resolve_command(ctx, args)
 
 
+def _untyped_flags(params: list[Any]) -> list[Any]:
+    """The parameters, with an empty type for flags in place of `<bool>`."""
+    for param in params:
+        if getattr(param, "is_flag", False) and param.metavar is None:
+            param.metavar = ""
+    return params
+
+
 @contextmanager
 def _told(name: str | None, parent: Any = None) -> Iterator[None]:
-    """Says what is wrong with a call, in a line."""
+    """Prints the error of a wrong call in one line, then exits."""
     try:
         yield
     except UserError as error:
@@ -102,7 +118,7 @@ def _check_number(param: Any, text: str) -> None:
 
 
 def run_checked(main: Callable[..., None]) -> None:
-    """What `typer.run` does, with a command that reads its options strictly."""
+    """The same as `typer.run`, with a command that reads its options strictly."""
     app = typer.Typer(add_completion=False)
     app.command(cls=CheckedCommand)(main)
     app()

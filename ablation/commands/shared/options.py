@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from ablation.plan.grid import Configuration
     from sampling.pair.pair import Pair
 
-Methods = Annotated[str | None, typer.Option(metavar="NAME,...", help="Methods to run; default: those that are on.")]
+Methods = Annotated[
+    str | None, typer.Option(metavar="NAME,...", help="Methods to run; default: the methods that are on.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line on stdout, and nothing else.")]
 
 

@@ -15,9 +15,9 @@ HEADERS = (
     "live", "output",
 )  # fmt: skip
 MEANING = (
-    "tok/s in all: tokens of all texts over the seconds of all rounds, prompts not counted; against target: "
-    "divided by that of plain decoding at the same batch size. tpot, ttft, alpha, tok/round: medians over texts. live: "
-    "texts in a round, on average."
+    "tok/s in all: tokens of all texts over the seconds of all rounds, prompts not counted; against target: relative "
+    "to plain decoding at the same batch size. tpot, ttft, alpha, tok/round: medians over texts. live: texts in a "
+    "round, on average."
 )
 
 

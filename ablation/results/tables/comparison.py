@@ -118,14 +118,14 @@ SPEED = Column(
 )
 SPEEDUP = Column(
     "speedup",
-    "tok/s over AR's on the same prompt; in a summary the median over prompts, and the corrected test's verdict",
+    "tok/s over AR's on the same prompt; in a summary the median over prompts, with the corrected test's verdict",
     _speedup,
     main=True,
 )
-INTERVAL = Column("95 %", "interval of that median alone, not corrected", _interval)
+INTERVAL = Column("95 %", "interval of that median, without correction", _interval)
 PREDICTED = Column(
     "predicted",
-    "the speedup that a profile's prices give for its tokens a round and mean drafts, where there is one",
+    "the speedup that the profile's costs predict from its tokens per round and mean drafts",
     lambda line: _number("{:.2f}x", line.predicted),
     optional=True,
 )
@@ -140,7 +140,7 @@ ALPHA = Column(
 )
 ROUND = Column("tok/round", "tokens per target forward", lambda line: _number("{:.2f}", line.tokens_per_round))
 COST = Column("c", "time of a draft, in target forwards over one token", lambda line: _number("{:.2f}", line.c))
-OUTPUT = Column("output", "against AR's under greedy: the same, a tie of logits, or a bug", _output)
+OUTPUT = Column("output", "compared with AR under greedy: exact, a tie of logits, or a bug", _output)
 
 
 def _part(name: str) -> Column:
@@ -159,17 +159,17 @@ TOKEN = Column(
 )
 EVEN = Column(
     "break-even",
-    "tok/round at which it would be as fast as AR",
+    "the tok/round needed to be as fast as AR",
     lambda line: _number("{:.2f}", line.ledger.break_even if line.ledger else None),
 )
 EVEN_ALPHA = Column(
     "at alpha",
-    "the alpha at which it would be as fast as AR; - where no alpha suffices",
+    "the alpha needed to be as fast as AR; - if no alpha suffices",
     lambda line: _number("{:.2f}", line.ledger.needed_alpha if line.ledger else None),
 )
 PROFILE = Column(
     "profile",
-    "ms/token by the prices of the pair's profile, for the rounds as they were",
+    "ms/token predicted by the costs of the pair's profile, for the same rounds",
     lambda line: _number("{:.1f}", line.predicted_ms),
 )
 

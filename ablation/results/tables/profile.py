@@ -1,4 +1,4 @@
-"""A profile for people: the target's forwards by rows and context, and what each drafter costs and brings."""
+"""A profile as tables: the target's forwards by rows and context, and the cost and acceptance of each drafter."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,8 @@ from sampling.pair.profile import NOTHING, LatencyProfile
 
 DRAFTER_HEADERS = ("drafter", "first draft, ms", "each further, ms", "c", "finds a draft", "accepted at 1, 2, ...")
 MEANING = (
-    "A forward in ms and v(n), that is in forwards of one row; c: a further draft in forwards of one row. Accepted: of "
-    "the drafts that were judged at each position, on three built-in texts under greedy."
+    "A forward in ms and v(n), in units of a forward of one row; c: a further draft in the same unit. Accepted: the "
+    "acceptance rate of judged drafts at each position, on three built-in texts with greedy decoding."
 )
 
 
@@ -17,7 +17,7 @@ def forward_headers(profile: LatencyProfile) -> tuple[str, ...]:
 
 
 def forward_rows(profile: LatencyProfile) -> list[tuple[str, ...]]:
-    """One for each number of rows that was timed behind any context; a dash where it was not."""
+    """One row per number of rows with a time at any context; a dash without a time."""
     known = {context: dict(times) for context, times in profile.forward.items()}
     counts = sorted({count for times in known.values() for count in times})
     return [(str(count), *(cell for times in known.values() for cell in _cells(times, count))) for count in counts]
@@ -30,7 +30,7 @@ def _cells(times: dict[int, float], count: int) -> tuple[str, str]:
 
 
 def drafter_rows(profile: LatencyProfile) -> list[tuple[str, ...]]:
-    """One for each drafter, in the order of the tables."""
+    """One row per drafter, in the order of the tables."""
     return [_drafter(profile, name) for name in profile.drafters]
 
 
@@ -46,13 +46,13 @@ def _shares(shares: Sequence[float]) -> str:
 
 
 def sentences(profile: LatencyProfile) -> list[str]:
-    """What stands beside the tables."""
+    """The notes below the tables."""
     plain = profile.cost_model(NOTHING)
     assert plain is not None, "plain decoding always has a price"
     prefills = ", ".join(f"{tokens:,} tokens {seconds * 1e3:,.0f} ms" for tokens, seconds in profile.prefill)
     return [
-        f"Reading a prompt: {prefills}. The rest of a round {profile.rest_s * 1e3:.2f} ms: plain decoding "
-        f"{1 / plain.seconds(0):.1f} tokens/s. A tree's forward takes {profile.tree:.2f} of a chain's of as many rows. "
+        f"Prefill: {prefills}. The rest of a round takes {profile.rest_s * 1e3:.2f} ms. Plain decoding runs at "
+        f"{1 / plain.seconds(0):.1f} tokens/s. A tree's forward takes {profile.tree:.2f} times that of an equal chain. "
         f"Measured {profile.measured}.",
         MEANING,
     ]

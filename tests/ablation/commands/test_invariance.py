@@ -36,7 +36,7 @@ def test_the_table_names_the_first_operation(pair: Pair) -> None:
     result = call("--rows", "1,2,5")
     assert result.exit_code == 1, result.output
     assert "layers.0.qkv" in result.stdout and " of 5 " in result.stdout
-    assert "Numbers of rows that change no bit: 1." in result.stdout
+    assert "Numbers of rows without a changed bit: 1." in result.stdout
     assert call("--rows", "1").exit_code == 0
 
 

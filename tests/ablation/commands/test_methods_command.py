@@ -37,9 +37,9 @@ def test_for_people_one_method_is_a_page() -> None:
 def test_a_methods_page_names_the_parameters_of_other_rules_and_a_rules_page_explains_them() -> None:
     page = " ".join(listed("mtp").split())
     assert "egag: egag_gamma_min, egag_gamma_max, egag_ema" in page and "EGAG's lower bound" not in page
-    assert "drafted tokens a round (fixed gamma)" in page
+    assert "drafted tokens per round (fixed gamma)" in page
     assert "EGAG's lower bound" in " ".join(listed("egag").split())
-    assert "maximum number of drafts a round" in " ".join(listed("budget").split())
+    assert "maximum number of drafts per round" in " ".join(listed("budget").split())
     assert json.loads(listed("budget", "--json"))["rule"] == "budget"
     assert "EGAG's lower bound" in " ".join(listed().split())
 

@@ -88,6 +88,11 @@ def test_every_command_has_the_same_options_with_the_same_help() -> None:
     assert all(other == first for other in others)
 
 
+def test_help_shows_a_flag_without_a_type() -> None:
+    shown = CliRunner().invoke(infer.app, ["run", "--help"], env={"COLUMNS": "200"}).output
+    assert "--json" in shown and "<bool>" not in shown
+
+
 def test_a_plan_and_its_command_line_know_each_option(tmp_path: Path) -> None:
     texts = {name: "on" if p.default is False else (p.words or ("x",))[-1] for name, p in LOAD.items()}
     lines = [f'{name} = "{text}"' for name, text in texts.items()]

@@ -48,7 +48,7 @@ def test_it_is_measured_once_and_kept(call: Call) -> None:
 def test_a_table_says_what_it_means_and_where_it_is(call: Call) -> None:
     result = call()
     assert result.exit_code == 0, result.output
-    for said in ("behind 64 tokens, ms", "v(n)", "first draft, ms", "prompt_lookup", "plain decoding", "Kept in"):
+    for said in ("behind 64 tokens, ms", "v(n)", "first draft, ms", "prompt_lookup", "Plain decoding", "Kept in"):
         assert said in result.stdout, said
     rows = [line for line in result.stdout.splitlines() if line.startswith("│ 1 ")]
     assert len(rows) == 1 and rows[0].rstrip(" │").endswith("1.00")
