@@ -1,7 +1,8 @@
 """The engine: one decode loop, drafters that propose, verifiers that judge, a cache that rolls back.
 
 For code that calls it: `autoregressive_generate` and `speculative_generate`, each with `_encoder_decoder` behind its
-name too, `beam_search_generate`, and `decode` for every round's event, on what `runner_for` makes of a model.
+name too, `beam_search_generate`, and `decode` for every round's event, on what `runner_for` makes of a model. For
+experiments: `load_pair(LoadOptions())`, `compare` for methods side by side on it, `register` for one of your own.
 """
 
 from typing import Any
@@ -16,6 +17,10 @@ _PUBLIC = {
     "beam_search_generate": "sampling.api.generate",
     "decode": "sampling.loop",
     "runner_for": "sampling.api.generate",
+    "LoadOptions": "sampling.loading.options",
+    "load_pair": "sampling.loading.pairs",
+    "compare": "sampling.api.compare",
+    "register": "sampling.api.register",
 }
 __all__ = list(_PUBLIC)
 
