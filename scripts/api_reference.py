@@ -15,7 +15,7 @@ generator: `torch.manual_seed` repeats it. Models are transformers models as the
 answers are lists of ids.
 
 Methods side by side on the embedded default, each measured against plain decoding (`target`). `control` is plain
-decoding once more:
+decoding once more. [The tutorial](tutorial.ipynb) goes on from here, and [examples](examples/README.md) are short:
 
 ```python
 from sampling import LoadOptions, compare, load_pair
