@@ -3,6 +3,8 @@
 The public functions are `autoregressive_generate`, `speculative_generate`, `beam_search_generate` and `decode`. The
 first two also exist with `_encoder_decoder` at the end of their names. `decode` gives an event for every round. It runs
 on the runner that `runner_for` makes from a model.
+For experiments: `load_pair(LoadOptions())`, `compare` for methods side by side on it, and `register` for a method of your
+own.
 """
 
 from typing import Any
@@ -17,6 +19,10 @@ _PUBLIC = {
     "beam_search_generate": "sampling.api.generate",
     "decode": "sampling.loop",
     "runner_for": "sampling.api.generate",
+    "LoadOptions": "sampling.loading.options",
+    "load_pair": "sampling.loading.pairs",
+    "compare": "sampling.api.compare",
+    "register": "sampling.api.register",
 }
 __all__ = list(_PUBLIC)
 

@@ -14,6 +14,21 @@ generator: `torch.manual_seed` repeats it. Models are transformers models as the
 `AutoModelForSeq2SeqLM`) or the runners of a loaded pair (`sampling.loading.pairs`), which are faster; prompts and
 answers are lists of ids.
 
+Methods side by side on the embedded default, each measured against plain decoding (`target`). `control` is plain
+decoding once more. [The tutorial](tutorial.ipynb) goes on from here, and [examples](examples/README.md) are short:
+
+```python
+from sampling import LoadOptions, compare, load_pair
+
+pair = load_pair(LoadOptions(dtype="float32"))
+runs = compare(pair, "Say the numbers from 1 to 40.", ["mtp", "ngram"], length=16, gamma=2)
+for run in runs.values():
+    print(run.label, run.speedup, run.verdict)
+assert runs["mtp"].text == runs["target"].text
+```
+
+On transformers models:
+
 ```python
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -97,6 +112,7 @@ def sections() -> list[tuple[str, list[Any]]]:
     """What is public, in the order of the page."""
     import ngram_assisted
     import sampling
+    from sampling.api.compare import ComparedRun
     from sampling.api.custom_generate import SpeculativeOutput, speculative
     from sampling.measure.metrics import RunMetrics
     from utils import logits_processor as processors
@@ -115,7 +131,10 @@ def sections() -> list[tuple[str, list[Any]]]:
                 processors.TopKNucleusProcessor,
             ],
         ),
-        ("The loop and its events", [sampling.decode, Prefilled, Round, Finished, RunMetrics, SpeculativeOutput]),
+        (
+            "The loop and its events",
+            [sampling.decode, Prefilled, Round, Finished, RunMetrics, ComparedRun, SpeculativeOutput],
+        ),
     ]
 
 
@@ -162,8 +181,9 @@ def _name(annotation: Any) -> str:
 
 
 def _short(text: str) -> str:
-    """Types without the modules they come from, and without quotes."""
+    """Types without the modules they come from, and without quotes; functions by their names."""
     text = re.sub(r": '(.*?)'", r": \1", text)
+    text = re.sub(r"<function (\w+) at \w+>", r"\1", text)
     return re.sub(r"\b(?:[a-z_]+\.|_C\.)+(?=[A-Z])", "", text).replace("<factory>", "...")
 
 

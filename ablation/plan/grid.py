@@ -11,9 +11,9 @@ from engines.spec import OURS, TRANSFORMERS, EngineSpec
 from sampling.loading.options import WEIGHTS
 from sampling.methods.settings import PARAMETERS
 from sampling.methods.tables import AR, METHODS
+from sampling.methods.tables import CONTROL as CONTROL
 from utils.parameter import ChosenPart
 
-CONTROL = "control"
 T = TypeVar("T")
 
 

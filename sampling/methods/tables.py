@@ -226,9 +226,12 @@ SEARCHES = Registry[Part](
 # these names, which are also the names of the models.
 AR = "target"
 DRAFTER_AR = "drafter"
+# Plain autoregression once more, which shows the noise: the name of a run, not of a method.
+CONTROL = "control"
 
 
-def _parts(line: Method) -> tuple[Part, ...]:
+def parts_of(line: Method) -> tuple[Part, ...]:
+    """What a line of METHODS is made of."""
     if line.search:
         return (SEARCHES[line.search],)
     if not line.drafts:
@@ -238,7 +241,7 @@ def _parts(line: Method) -> tuple[Part, ...]:
 
 
 METHODS = method_table(
-    _parts,
+    parts_of,
     Method(AR, "AR", "target model, plain autoregression: the reference row", on=True, preset={"gamma": 0}),
     Method(DRAFTER_AR, "AR drafter", "drafter model alone, plain autoregression", runs="drafter", preset={"gamma": 0}),
     Method("speculative", "SD", "speculative decoding with the drafter model, fixed gamma", "model", on=True),

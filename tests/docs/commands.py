@@ -75,6 +75,8 @@ RULES = {
     "scripts/plain_english.py": Rule(Kind.RUN),
     "scripts/generate_docs.py": Rule(Kind.RUN),
     "scripts/generate_models.py": Rule(Kind.LEFT_OUT, "a minute, and tests/families judges every family"),
+    "docs/examples/compare.py": Rule(Kind.LEFT_OUT, "test_examples.py runs every example"),
+    "--with jupyterlab jupyter lab docs/tutorial.ipynb": Rule(Kind.LEFT_OUT, "test_tutorial.py runs its cells"),
     "pytest": Rule(Kind.PYTEST, "tests do not run tests"),
     "ruff": Rule(Kind.LEFT_OUT, "checks every change"),
     "mypy": Rule(Kind.LEFT_OUT, "checks every change"),

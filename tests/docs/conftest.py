@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 
 import pytest
@@ -46,6 +46,7 @@ def load_once() -> Iterator[Load]:
     def default() -> Pair:
         return load(LoadOptions())
 
+    @wraps(load)
     def load_pair(options: LoadOptions, progress: pairs.Progress = silent) -> Pair:
         return default() if _explicit(options) == _explicit(LoadOptions()) else load(options, progress)
 
