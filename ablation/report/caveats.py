@@ -133,7 +133,7 @@ def _noise(summary: pd.DataFrame) -> Iterator[str]:
     for _, row in control.iterrows():
         if row["against_ar"] in ("noise: faster", "noise: slower"):
             yield (
-                f"{row['processor']}: AR run again has a speedup of {row['speedup']:.3f} over itself "
+                f"{row['processor']}: AR run again has a median speedup of {row['speedup']:.3f} over itself "
                 f"({row['speedup_low']:.3f} to {row['speedup_high']:.3f}): differences of that size mean nothing."
             )
 
