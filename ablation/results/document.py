@@ -108,8 +108,8 @@ The settings:
 ## The comparison table
 
 The session, `infer.py run` and the summary that ends an ablation show one table. One run has `tokens`; the summary of
-many has the interval and `sums` in their place. Where a terminal is too narrow, each line is stacked in two.
-Unknown is -.
+many has the median speedup, its interval and the ratio of sums in their place. Where a terminal is too narrow, each
+line is stacked in two. Unknown is -.
 
 {headings}
 ## The ledger: where the time went
@@ -135,7 +135,7 @@ another.
 ## A report
 
 `scripts/report_ablation.py` writes these columns, a row for each processor, configuration and task (`summary.csv`). The
-unit of replication is the prompt; all intervals are 95 %, from resampling prompts.
+unit of replication is the prompt; all intervals are 95 %, from resampling prompts, and need five of them.
 
 {summary}
 `pairs.csv` has the same tests for pairs: each configuration against AR as in the summary, the configurations against
