@@ -93,7 +93,8 @@ def told(name: str, temperature: str, judges: Sequence[StrategyProbe]) -> list[s
     means = tokens.sum(0) / rounds.sum()
     low, high = bootstrap_ratio(tokens[:, 1:], np.repeat(tokens[:, :1], tokens.shape[1] - 1, 1))
     gains = tokens[:, 1:].sum(0) / tokens[:, 0].sum()
-    shown = [f"{gain:.3f} ({least:.3f} to {most:.3f})" for gain, least, most in zip(gains, low, high, strict=True)]
+    ends = ["" if np.isnan(a) else f" ({a:.3f} to {b:.3f})" for a, b in zip(low, high, strict=True)]
+    shown = [f"{gain:.3f}{end}" for gain, end in zip(gains, ends, strict=True)]
     return [name, temperature, f"{rounds.sum():.0f}", *(f"{mean:.3f}" for mean in means), *shown]
 
 

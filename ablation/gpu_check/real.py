@@ -60,10 +60,11 @@ def _words(plan: str, options: dict[str, str]) -> list[str]:
 
 def _table(record: StageRecord) -> Table:
     """Speedups over AR; on another engine over its own."""
-    table = Table("plan", "engine", "configuration", "speedup", "95 % interval", "prompts", "verdict")
+    table = Table("plan", "engine", "configuration", "median speedup", "95 % interval", "prompts", "verdict")
     for name, result in record.found.items():
         for row in result["summary"]:
-            bounds = f"{row['speedup_low']:.2f} to {row['speedup_high']:.2f}"
+            known = row["speedup_low"] == row["speedup_low"]  # NaN is not
+            bounds = f"{row['speedup_low']:.2f} to {row['speedup_high']:.2f}" if known else "-"
             cells = f"{row['speedup']:.2f}", bounds, str(row["prompts"]), row["against_ar"]
             table.add_row(name, row["processor"], row["configuration"], *cells)
     return table

@@ -133,7 +133,7 @@ def _noise(summary: pd.DataFrame) -> Iterator[str]:
     for _, row in control.iterrows():
         if row["against_ar"] in ("noise: faster", "noise: slower"):
             yield (
-                f"{row['processor']}: a second run of AR has a speedup of {row['speedup']:.3f} over AR "
+                f"{row['processor']}: a second run of AR has a median speedup of {row['speedup']:.3f} over AR "
                 f"({row['speedup_low']:.3f} to {row['speedup_high']:.3f}): differences of that size are noise."
             )
 

@@ -10,8 +10,8 @@ _HEAD = (
     "% In two columns, make table* of table.",
 )
 _INTERVALS = (
-    "Speedups and ratios are medians over prompts, in brackets their 95 % bootstrap intervals over prompts, "
-    "not corrected for their number."
+    "Median speedups and median ratios are over prompts, in brackets their 95 % bootstrap intervals over prompts, "
+    "not corrected for their number; fewer than 5 prompts have none."
 )
 _MARKS = {
     "\\": r"\textbackslash{}",

@@ -108,7 +108,8 @@ The settings:
 ## The comparison table
 
 The session, `infer.py run` and the summary at the end of an ablation show the same table. One run has `tokens`. The
-summary of many runs has the interval and `sums` instead. On a narrow terminal each row takes two lines. Unknown is -.
+summary of many runs has the median speedup, its interval and the ratio of sums instead. On a narrow terminal each row
+takes two lines. Unknown is -.
 
 {headings}
 ## The ledger: where the time went
@@ -136,7 +137,7 @@ is not the target's.
 ## A report
 
 `scripts/report_ablation.py` writes these columns, a row for each processor, configuration and task (`summary.csv`). The
-unit of replication is the prompt; all intervals are 95 %, from resampling prompts.
+unit of replication is the prompt; all intervals are 95 %, from resampling prompts, and need five of them.
 
 {summary}
 `pairs.csv` has the same tests for pairs, in this order:

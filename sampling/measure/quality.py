@@ -37,7 +37,7 @@ class Quality:
 
     same: share of the answers' positions where both find the same token most likely. kl: mean of KL(full || rounded)
     a position, nats. perplexity, full_perplexity: of the answers under either model, exp of the mean -ln p of a
-    token. `_low` and `_high`: 95 % bootstrap intervals over prompts; None where a single prompt was measured.
+    token. `_low` and `_high`: 95 % bootstrap intervals over prompts; None where fewer than five were measured.
     weight_bytes, full_weight_bytes: what the products and the embedding hold (`rounded.weight_bytes`).
     """
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.refusals import refused
 from utils.numbers import intervals
-from utils.numbers.intervals import bootstrap_median, bootstrap_ratio
+from utils.numbers.intervals import FEWEST, bootstrap_median, bootstrap_ratio
 
 
 def test_one_value_is_its_own_interval() -> None:
@@ -62,10 +62,12 @@ def test_a_higher_level_is_wider() -> None:
 
 
 def test_ratios_of_sums_are_resampled_by_rows() -> None:
-    parts, wholes = np.array([[1.0, 4.0, 0.0], [3.0, 0.0, 0.0]]), np.array([[4.0, 8.0, 0.0], [4.0, 0.0, 0.0]])
+    parts = np.array([[float(row), 4.0, 0.0] for row in range(FEWEST)])
+    wholes = np.array([[4.0, 8.0 * (row > 0), 0.0] for row in range(FEWEST)])
     low, high = bootstrap_ratio(parts, wholes)
-    assert (low[0], high[0]) == pytest.approx((0.25, 0.75))  # one row twice, or the other twice
-    assert np.isnan(low[1:]).all() and np.isnan(high[1:]).all()  # one row knows the second, none the third
+    assert 0.0 < low[0] < 0.5 < high[0] < 1.0
+    assert np.isnan(low[1:]).all() and np.isnan(high[1:]).all()  # four rows know the second, none the third
+    assert np.isnan(bootstrap_ratio(parts[1:], wholes[1:])[0]).all()
     rng = np.random.default_rng(1)
     wholes = np.full((200, 1), 10.0)
     low, high = bootstrap_ratio(rng.binomial(10, 0.3, (200, 1)).astype(float), wholes)

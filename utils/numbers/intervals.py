@@ -7,6 +7,9 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+FEWEST = 5
+"""Values below which nothing has a 95 % interval: all that was seen of four holds their median in 88 of 100 cases."""
+
 # Resampled ranks held at once: bounds the memory, however many values there are.
 _CHUNK = 1 << 20
 
@@ -51,14 +54,14 @@ def bootstrap_ratio(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Percentile bootstrap intervals of ratios of sums, resampled by rows: (low, high), `[K]` each.
 
-    parts, wholes: `[n, K]`, a row for each unit of replication. NaN where fewer than two rows know a ratio.
-    The resampling seed is fixed.
+    parts, wholes: `[n, K]`, a row for each unit of replication. NaN where fewer than `FEWEST` rows know
+    a ratio. The resampling seed is fixed.
     """
     often = _row_counts(len(parts), draws)
     sums = often @ wholes
     ratios = np.divide(often @ parts, sums, out=np.full_like(sums, np.nan), where=sums > 0)
     tail = (1.0 - level) / 2.0
-    known = (wholes > 0).sum(axis=0) > 1
+    known = (wholes > 0).sum(axis=0) >= FEWEST
     low, high = np.full((2, parts.shape[1]), np.nan)
     if known.any():
         low[known], high[known] = np.nanquantile(ratios[:, known], (tail, 1.0 - tail), axis=0)

@@ -8,12 +8,25 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ablation.report.plots.figure import COLOURS, GREY, WIDTH, blank, label_height, row_places, style, whiskers, wrapped
+from ablation.report.plots.figure import (
+    COLOURS,
+    GREY,
+    WIDTH,
+    blank,
+    label_height,
+    prompts_and_intervals,
+    row_places,
+    style,
+    whiskers,
+    wrapped,
+)
 from ablation.report.tables.acceptance import FEW_ROUNDS, Positions, ShareAtPosition
 
 # Beside one position the marks of all configurations spread over so much of the way to the next.
 _SPREAD = 0.5
 _LEAST_BAR = 0.006
+# With more curves than this in a panel, intervals are faint.
+_MANY = 8
 
 
 def position_figure(shown_positions: list[Positions], processor: str, prompts: int) -> Figure | str:
@@ -25,18 +38,19 @@ def position_figure(shown_positions: list[Positions], processor: str, prompts: i
     families = [[each for each in shown_positions if each.method == method] for method in methods]
     heights = [max(1.5, 0.45 + 0.14 * sum(_label(each).count("\n") + 1 for each in family)) for family in families]
     title = (
-        f"Acceptance by position in the draft under {processor}, all tasks (n = {prompts} prompts; "
-        f"95 % intervals over prompts; hollow: fewer than {FEW_ROUNDS} rounds)"
+        f"Acceptance by position in the draft under {processor}, all tasks "
+        f"({prompts_and_intervals([prompts])}; hollow: fewer than {FEW_ROUNDS} rounds)"
     )
     figure, axes = blank(
         title, WIDTH, 1.2 + sum(heights), len(methods), 2, sharex="row", sharey=True, height_ratios=heights
     )
     for left, right, family in zip(axes[::2], axes[1::2], families, strict=True):
+        faint = 0.35 if len(family) > _MANY else 1.0
         for place, positions_of in enumerate(family):
             beside = _SPREAD * ((place + 0.5) / len(family) - 0.5)
             look = style(place)
-            _curve(left, positions_of.unconditional(), beside, look)
-            _curve(right, positions_of.conditional(), beside, look | {"label": _label(positions_of)})
+            _curve(left, positions_of.unconditional(), beside, look, faint)
+            _curve(right, positions_of.conditional(), beside, look | {"label": _label(positions_of)}, faint)
         left.set_title(family[0].method, fontsize=9.5, loc="left", fontweight="bold")
         left.set_ylabel("share of rounds", fontsize=8)
         left.set_xlim(0.5, max(each.tested.shape[1] for each in family) + 0.5)
@@ -78,7 +92,7 @@ def histogram_figure(shown_positions: list[Positions], processor: str, prompts: 
 
 
 def _label(positions_of: Positions) -> str:
-    return wrapped(positions_of.name.removeprefix(positions_of.method).strip() or positions_of.name, 24)
+    return wrapped(positions_of.name.removeprefix(positions_of.method).strip() or positions_of.name, 22)
 
 
 def _mean(positions_of: Positions) -> str:
@@ -88,12 +102,17 @@ def _mean(positions_of: Positions) -> str:
     return f"mean {mean.share:.2f}{interval}, {positions_of.rounds:,} rounds"
 
 
-def _curve(axis: Axes, shares: Sequence[ShareAtPosition], beside: float, look: dict[str, Any]) -> None:
-    """Shares with their intervals, moved aside so that equal curves do not hide each other; of few rounds hollow."""
+def _curve(axis: Axes, shares: Sequence[ShareAtPosition], beside: float, look: dict[str, Any], faint: float) -> None:
+    """Shares with their intervals, moved aside so that equal curves do not hide each other; of few rounds hollow.
+
+    faint: how much of an interval is seen.
+    """
     x = np.array([share.position for share in shares]) + beside
     middle, low, high = (np.array([getattr(share, name) for share in shares]) for name in ("share", "low", "high"))
     axis.plot(x, middle, **look | {"markersize": 3.5, "linewidth": 1.1})
-    axis.errorbar(x, middle, yerr=whiskers(middle, low, high), fmt="none", ecolor=look["color"], elinewidth=0.8)
+    axis.errorbar(
+        x, middle, yerr=whiskers(middle, low, high), fmt="none", ecolor=look["color"], elinewidth=0.8, alpha=faint
+    )
     few = np.array([share.rounds < FEW_ROUNDS for share in shares])
     hollow = {"marker": look["marker"], "markersize": 3.5, "markerfacecolor": "white", "linestyle": ""}
     axis.plot(x[few], middle[few], color=look["color"], zorder=3, **hollow)

@@ -8,25 +8,36 @@ import pandas as pd
 from ablation.report.plots.acceptance import histogram_figure, position_figure
 from ablation.report.plots.figure import Plot, slug
 from ablation.report.plots.ledger import ledger_figure
-from ablation.report.plots.speedup import gamma_figure, speedup_figure
+from ablation.report.plots.speedup import crowded, gamma_figure, speedup_figure
 from ablation.report.plots.trace import trace_figure
 from ablation.report.tables.acceptance import positions
 from ablation.results.traces.trace import trace_path
 from sampling.measure.ledger import PARTS
+from utils.numbers.intervals import FEWEST
 
+_MEDIAN = (
+    "Dot: the median over prompts of tokens/s over those of AR on the same prompt, which is not the ratio of sums. "
+    f"Line: its 95 % bootstrap interval over prompts, not corrected for the number of configurations; fewer than "
+    f"{FEWEST} prompts have none. Right of 1.0 is faster than AR."
+)
 _CAPTIONS = {
     "speedup": (
-        "Speedup over AR by configuration and task",
-        "Dot: the median over prompts of tokens/s over those of AR on the same prompt. Line: its 95 % bootstrap "
-        "interval over prompts, not corrected for the number of configurations. Right of 1.0 is faster than AR.",
+        "Median speedup over AR by configuration and task",
+        f"{_MEDIAN} A triangle at the border is a median beyond the axis, which is written beside it.",
+    ),
+    "heat": (
+        "Median speedup over AR by configuration, over all tasks and each",
+        f"Left: {_MEDIAN} Right: the median of each task, in figures; blue is faster than AR, orange slower, the more "
+        "the further from 1.0.",
     ),
     "ledger": (
         "Where the time of a token went",
         f"{'; '.join(f'{part}: {meaning}' for part, meaning in PARTS.items())}. All rounds over all tokens, in the "
-        "blocks with AR. The parts add up to what was measured; one below 0, which is noise, is not drawn.",
+        "blocks with AR. AR's time over their sum is the ratio of sums, not the median speedup. "
+        "The parts add up to what was measured; one below 0, which is noise, is not drawn.",
     ),
     "gamma": (
-        "Speedup and acceptance rate against gamma",
+        "Median speedup and acceptance rate against gamma",
         "Configurations that differ in the draft length alone. Gamma is what a round asked for on average; a rule's "
         "limit stands beside its points. Points at one gamma are moved apart.",
     ),
@@ -56,7 +67,7 @@ def processor_plots(frame: pd.DataFrame, summary: pd.DataFrame, processor: str) 
         "accepted": histogram_figure(shown, processor, prompts),
     }
     for stem, figure in drawn.items():
-        title, explained = _CAPTIONS[stem]
+        title, explained = _CAPTIONS["heat" if stem == "speedup" and crowded(table) else stem]
         if isinstance(figure, str):
             yield f"{title}: not drawn. {figure}"
         else:

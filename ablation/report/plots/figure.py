@@ -12,7 +12,9 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from ablation.report.plots.layout import fitted, lay_out
+from utils.numbers.intervals import FEWEST
 
 # Okabe and Ito's palette, the yellow that vanishes on white left out.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -21,6 +23,7 @@ GREY = "#666666"
 NAME_WIDTH, WIDE_NAMES = 32, 40
 # Inches: as wide as the text of a page, so that letters stay readable when a figure is set that wide.
 WIDTH = 8.0
+_TITLE = 11
 # A name is not a formula, whatever dollar signs it holds.
 matplotlib.rcParams["text.parse_math"] = False
 
@@ -51,17 +54,19 @@ class Plot:
 
     def save_svg(self, folder: Path) -> None:
         """Write the SVG alone."""
-        # Laid out once and by hand: a figure that has a layout engine is laid out for each file. The margin is for
-        # letters that are wider at the resolution of a file.
-        ConstrainedLayoutEngine(w_pad=0.1).execute(self.figure)
+        lay_out(self.figure)
         # No date: the same results give the same file.
         self.figure.savefig(folder / f"{self.stem}.svg", metadata={"Date": None})
 
 
 def blank(title: str, width: float, height: float, rows: int, columns: int, **shared: Any) -> tuple[Figure, list[Axes]]:
-    """A titled figure of `width` by `height` inches with `rows * columns` axes, row by row."""
-    figure = Figure(figsize=(width, height))
-    figure.suptitle(fill(title, max(30, int(width * 12.5))), fontsize=11, x=0.01, ha="left")
+    """A titled figure of `width` by `height` inches with `rows * columns` axes, row by row.
+
+    A long title takes more lines, and the figure grows by them.
+    """
+    title = fitted(title, 0.96 * width, _TITLE)
+    figure = Figure(figsize=(width, height + 0.18 * title.count("\n")))
+    figure.suptitle(title, fontsize=_TITLE, x=0.01, ha="left")
     axes = [axis for row in figure.subplots(rows, columns, squeeze=False, **shared) for axis in row]
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
@@ -111,6 +116,16 @@ def slug(name: str) -> str:
 
 
 def prompts_in(counts: Iterable[int]) -> str:
-    """How many prompts stand behind points. Example: 4, 5 -> "n = 4 to 5"."""
-    known = sorted(counts)
-    return f"n = {known[0]}" if known[0] == known[-1] else f"n = {known[0]} to {known[-1]}"
+    """How many prompts stand behind points, on one line. Example: 4, 5 -> "n = 4 to 5"."""
+    known = sorted(map(int, counts))
+    told = f"n = {known[0]}" if known[0] == known[-1] else f"n = {known[0]} to {known[-1]}"
+    return told.replace(" ", "\u00a0")
+
+
+def prompts_and_intervals(counts: Iterable[int]) -> str:
+    """How many prompts stand behind points, and which have an interval. Example: 3 -> "n = 3 prompts, too few ..."."""
+    known = list(counts)
+    if max(known) < FEWEST:
+        return f"{prompts_in(known)} prompts, too few for intervals"
+    several = f" of {FEWEST} prompts or more" if min(known) < FEWEST else ""
+    return f"{prompts_in(known)} prompts; lines: 95 % intervals{several}"

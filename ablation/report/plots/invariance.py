@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from ablation.report.plots.figure import WIDTH, blank
+from ablation.report.plots.layout import lay_out
 from sampling.proof.invariance import CountResult
 
 
@@ -38,7 +38,7 @@ def draw(path: Path, name: str, results: Sequence[CountResult]) -> None:
         bar.ax.tick_params(labelsize=8)
     else:
         axis.text(0.5, 0.5, "all bits are equal", transform=axis.transAxes, ha="center", va="center")
-    ConstrainedLayoutEngine(w_pad=0.1).execute(figure)
+    lay_out(figure)
     figure.savefig(path, dpi=120)
 
 

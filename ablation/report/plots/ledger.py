@@ -11,7 +11,8 @@ from ablation.report.tables.summary import ALL
 from sampling.measure.ledger import PARTS, Ledger, ms
 from sampling.methods.tables import AR
 
-_COLOURS = dict(zip(PARTS, (COLOURS[0], COLOURS[3], COLOURS[4], COLOURS[5], GREY), strict=True))
+# Dark beside light, so that neighbours differ in grey as well.
+_COLOURS = dict(zip(PARTS, (COLOURS[0], "#9ECAE9", "#8C2D04", COLOURS[4], GREY), strict=True))
 
 
 def ledger_figure(table: pd.DataFrame, processor: str) -> Figure | str:
@@ -35,14 +36,14 @@ def ledger_figure(table: pd.DataFrame, processor: str) -> Figure | str:
         axis.barh(places, lengths, left=starts, height=0.17, color=colour, label=part)
     longest = max(_end(ledger) for _, ledger in ledgers)
     for place, (_, row_ledger) in zip(places, ledgers, strict=True):
-        words = f"{ms(row_ledger.total)} ms, {row_ledger.speedup:.2f}x"
+        words = f"{ms(row_ledger.total)} ms, {row_ledger.speedup:.2f}"
         axis.text(1.02 * longest, place, words, va="center", fontsize=7)
     axis.axvline(1e3 * ledgers[-1][1].plain, color=GREY, linewidth=0.8, linestyle="--", zorder=0)
     axis.set_yticks(places, labels)
     axis.set_ylim(0, sum(heights))
     axis.set_xlim(0, longest * 1.22)
     axis.grid(visible=False, axis="y")
-    axis.set_xlabel("milliseconds a token (dashed: AR); right: their sum, and AR's over it", fontsize=9)
+    axis.set_xlabel("milliseconds a token (dashed: AR); right: their sum, the ratio of sums", fontsize=9)
     axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(PARTS), fontsize=8, frameon=False)
     return figure
 

@@ -1,62 +1,62 @@
 """Plots of speed: by configuration and task, and against gamma."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ablation.plan.grid import CONTROL
-from ablation.report.plots.figure import (
-    COLOURS,
-    GREY,
-    WIDTH,
-    blank,
-    label_height,
-    name_labels,
-    prompts_in,
-    row_places,
-    style,
-    whiskers,
-    wrapped,
-)
+from ablation.report.plots.figure import WIDTH, blank, prompts_and_intervals, prompts_in, style, whiskers
+from ablation.report.plots.heat import heat_figure
+from ablation.report.plots.layout import label_points, legend_below
+from ablation.report.plots.medians import MedianRows, beyond, draw_medians, limits
 from ablation.report.tables.summary import ALL
 from ablation.results.table import setting_columns
 from sampling.methods.tables import AR
-from utils.numbers.intervals import bootstrap_ratio
+from utils.numbers.intervals import FEWEST, bootstrap_ratio
 
 # Settings of the draft length, and whether a rule chooses below it.
 _LENGTHS = {"gamma": False, "egag_gamma_max": True, "ucb_gamma_max": True}
 _PANELS_A_ROW = 5
+MOST_TASKS = 6
+"""Tasks that have a panel each."""
+# So many medians of tasks are read off lines; more are read as figures.
+_MOST_POINTS = 100
 # Points of families that share a gamma stand so far apart, in tokens.
 _BESIDE = 0.08
 
 
+def crowded(summary: pd.DataFrame) -> bool:
+    """Whether panels of all tasks would be too many or too full to read: then a heat table takes their place."""
+    rows = _compared(summary)
+    tasks = rows.loc[rows["task"] != ALL, "task"].nunique()
+    return tasks > MOST_TASKS or (tasks > 1 and tasks * rows["configuration"].nunique() > _MOST_POINTS)
+
+
 def speedup_figure(summary: pd.DataFrame, processor: str) -> Figure | str:
-    """A panel a task, a line a configuration; or why there is none."""
-    rows = summary[(summary["configuration"] != AR) & summary["speedup"].notna()]
+    """A panel a task, a line a configuration, or a heat table of many tasks; or why there is none."""
+    rows = _compared(summary)
     if rows.empty:
         return "No speedup over AR is known."
     tasks = list(dict.fromkeys(rows["task"]))
     tasks = tasks if len(tasks) > 2 else [ALL]
-    names = list(dict.fromkeys(rows["configuration"]))[::-1]
+    if crowded(summary):
+        return heat_figure(rows, [task for task in tasks if task != ALL], processor)
+    rows = rows[rows["task"].isin(tasks)]
     lines = -(-len(tasks) // _PANELS_A_ROW)
     columns = -(-len(tasks) // lines)
-    labels = name_labels(["AR again (noise)" if name == CONTROL else name for name in names])
-    heights = [label_height([label]) for label in labels]
-    places = dict(zip(names, row_places(heights), strict=True))
-    title = f"Speedup over AR under {processor}: median over prompts, 95 % interval"
-    figure, axes = blank(title, WIDTH, 0.8 + lines * (0.75 + sum(heights)), lines, columns, sharex=True, sharey=True)
-    methods = [method for method in dict.fromkeys(rows["method"]) if method != AR]
-    colours = {AR: GREY, **{method: COLOURS[place % len(COLOURS)] for place, method in enumerate(methods)}}
+    medians = MedianRows.of(rows)
+    ends = limits(rows)
+    title = f"Median speedup over AR under {processor} (lines: 95 % interval of {FEWEST} prompts or more)"
+    height = 0.8 + lines * (0.75 + medians.height)
+    figure, axes = blank(title, WIDTH, height, lines, columns, sharex=True, sharey=True)
     for axis, task in zip(axes, tasks, strict=False):
         part = rows[rows["task"] == task]
-        _points(axis, part, places, colours)
-        axis.set_title(wrapped(f"{task} ({prompts_in(part['prompts'])})", 100 // columns), fontsize=9)
+        draw_medians(axis, part, medians, ends)
+        axis.set_title(f"{task} ({prompts_in(part['prompts'])})", fontsize=9)
     for place, axis in enumerate(axes):
         axis.set_visible(place < len(tasks))
         # A panel that has none below it names the axis itself.
@@ -64,14 +64,16 @@ def speedup_figure(summary: pd.DataFrame, processor: str) -> Figure | str:
         if place % columns:
             # One object in place of a tick, a label and a grid line a configuration, which take seconds to draw.
             axis.yaxis.set_visible(False)
-            axis.hlines(
-                list(places.values()), 0, 1, transform=axis.get_yaxis_transform(), color="#b0b0b0", alpha=0.3, lw=0.6
-            )
-    axes[0].xaxis.set_major_locator(MaxNLocator(nbins=4))
-    axes[0].set_yticks(list(places.values()), labels)
-    axes[0].set_ylim(-0.08, sum(heights) + 0.08)
-    figure.supxlabel("speedup = tokens/s over tokens/s of AR on the same prompt (line: AR = 1.0)", fontsize=9)
+            places = list(medians.places.values())
+            axis.hlines(places, 0, 1, transform=axis.get_yaxis_transform(), color="#b0b0b0", alpha=0.3, lw=0.6)
+    medians.label(axes[0])
+    label = "median speedup: tokens/s over tokens/s of AR on the same prompt (line: AR = 1.0)"
+    figure.supxlabel(label + beyond(rows, ends), fontsize=9)
     return figure
+
+
+def _compared(summary: pd.DataFrame) -> pd.DataFrame:
+    return summary[(summary["configuration"] != AR) & summary["speedup"].notna()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +96,10 @@ def gamma_figure(frame: pd.DataFrame, summary: pd.DataFrame, processor: str) -> 
     families = list(_families(frame, summary[summary["task"] == ALL]))
     if not families:
         return "No two configurations differ in gamma alone."
-    title = f"Speedup over AR and acceptance rate against gamma under {processor}, all tasks"
-    count = prompts_in(int(n) for family in families for n in family.rows["prompts"])
-    figure, (speed, rate) = blank(f"{title} ({count} prompts; 95 % intervals over prompts)", WIDTH, 4.4, 1, 2)
+    title = f"Median speedup over AR and acceptance rate against gamma under {processor}, all tasks"
+    count = prompts_and_intervals(int(n) for family in families for n in family.rows["prompts"])
+    figure, (speed, rate) = blank(f"{title} ({count})", WIDTH, 4.4, 1, 2)
+    limits_of_rules = list[tuple[float, float, str]]()
     for place, family in enumerate(families):
         rows, look = family.rows, style(place)
         # Side by side, or the intervals of families would hide each other.
@@ -107,18 +110,17 @@ def gamma_figure(frame: pd.DataFrame, summary: pd.DataFrame, processor: str) -> 
         errors = whiskers(rows["acceptance_rate"], low, high)
         rate.errorbar(beside, rows["acceptance_rate"], yerr=errors, capsize=2, **look)
         if family.adaptive:
-            for x, y, most in zip(beside, rows["speedup"], rows["draft_length"], strict=True):
-                speed.annotate(
-                    f"max {most}", (x, y), xytext=(4, 4 - 11 * (place % 2)), textcoords="offset points", fontsize=7
-                )
+            names = (f"max {most}" for most in rows["draft_length"])
+            limits_of_rules += zip(beside, rows["speedup"], names, strict=True)
+    label_points(speed, limits_of_rules)
     speed.axhline(1.0, color="black", linewidth=1.0)
-    speed.set_ylabel("speedup over AR on the same prompt, median", fontsize=9)
+    speed.set_ylabel("median speedup over AR on the same prompt", fontsize=9)
     rate.set_ylabel("acceptance rate = accepted / drafted", fontsize=9)
     rate.set_ylim(-0.03, 1.03)
     for axis in (speed, rate):
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axis.set_xlabel("mean gamma, tokens asked for a round", fontsize=9)
-    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    legend_below(figure)
     return figure
 
 
@@ -128,14 +130,6 @@ def _acceptance(frame: pd.DataFrame, configuration: str) -> tuple[float, float]:
     sums = rows.groupby("id", observed=True)[["accepted", "drafted"]].sum().to_numpy()
     low, high = bootstrap_ratio(sums[:, :1], sums[:, 1:])
     return float(low[0]), float(high[0])
-
-
-def _points(axis: Axes, rows: pd.DataFrame, places: Mapping[str, float], colours: Mapping[str, str]) -> None:
-    for method, part in rows.groupby("method"):
-        errors = whiskers(part["speedup"], part["speedup_low"], part["speedup_high"])
-        y = [places[name] for name in part["configuration"]]
-        axis.errorbar(part["speedup"], y, xerr=errors, fmt="o", color=colours[str(method)], markersize=3.5, lw=1.8)
-    axis.axvline(1.0, color="black", linewidth=1.0)
 
 
 def _families(frame: pd.DataFrame, rows: pd.DataFrame) -> Iterator[MethodFamily]:

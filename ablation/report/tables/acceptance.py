@@ -19,7 +19,7 @@ Counts = NDArray[np.float64]
 
 
 class ShareAtPosition(NamedTuple):
-    """A share of `rounds` rounds at a position (from 1), with its 95 % interval; NaN where one prompt knows it."""
+    """A share of `rounds` rounds at a position (from 1), with its 95 % interval; NaN where few prompts know it."""
 
     position: int
     share: float

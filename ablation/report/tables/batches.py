@@ -12,13 +12,17 @@ from ablation.plan.grid import CONTROL
 from ablation.report.content import ReportSection
 from ablation.report.load import in_order
 from ablation.report.plots.figure import WIDTH, Plot, blank, slug, style, whiskers
-from ablation.report.tables.cells import Table, interval, number, title_of
+from ablation.report.plots.layout import label_points, legend_below
+from ablation.report.tables.cells import Table, few_notes, interval, number, title_of
 from ablation.report.tables.summary import ALL
 from sampling.methods.tables import AR
 
 TITLE = "Many at a time"
+# Points of configurations stand so far apart at one size, on a logarithmic axis of base 2.
+_BESIDE = 0.05
 _HEADERS = (
-    "at a time", "configuration", "tok/s in all", "against AR", "predicted", "a text's speedup [95 % interval]",
+    "at a time", "configuration", "tok/s in all", "ratio of tok/s in all", "predicted ratio",
+    "a text's median speedup [95 % interval]",
     "tok/round", "rows a forward", "tpot, ms: p50, p99", "live",
 )  # fmt: skip
 _LOAD_HEADERS = (
@@ -26,7 +30,7 @@ _LOAD_HEADERS = (
     "queued, s: p50, p99", "in time, texts/s",
 )  # fmt: skip
 _MEANING = (
-    "tok/s in all: tokens of all texts over the seconds of all rounds, the median over passes; against AR: divided "
+    "tok/s in all: tokens of all texts over the seconds of all rounds, the median over passes; their ratio: divided "
     "by that of plain decoding at the same batch size. A text's speedup is against plain decoding of the same prompt "
     "at the same batch size. Rows a forward: rows that the target reads at once, one for each live text and its "
     "drafts. Predicted: S = E (n0 + B) / (n0 + B (k + 1)) for B live texts, k drafts and E tokens a round, drafting "
@@ -107,7 +111,7 @@ def _units(rows: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
                 "round_s": (part["decode_s"] / part["rounds"]).mean(),
                 "tpot": part["tpot_ms"].median(),
                 "tpot_99": part["tpot_ms"].quantile(0.99),
-                **{column: summary_row[column] for column in ("speedup", "speedup_low", "speedup_high")},
+                **{column: summary_row[column] for column in ("speedup", "speedup_low", "speedup_high", "compared")},
             }
         )
     units = pd.DataFrame(lines)
@@ -129,7 +133,7 @@ def _table(name: str, units: pd.DataFrame, line: BatchReportLine | None) -> Tabl
         f"Batches under {name}",
         _HEADERS,
         tuple(_cells(unit, line) for _, unit in units.iterrows()),
-        (*fitted, _MEANING),
+        (*fitted, _MEANING, *few_notes(units["compared"])),
     )
 
 
@@ -195,23 +199,25 @@ def _over_sizes(name: str, units: pd.DataFrame, configurations: Sequence[str], l
         whole.plot(part["batch"], part["throughput"], label=title_of(configuration), **style(place))
         if configuration != AR:
             errors = whiskers(part["speedup"], part["speedup_low"], part["speedup_high"])
-            gain.errorbar(part["batch"], part["speedup"], yerr=errors, **style(place))
+            # Side by side, or the intervals of configurations would hide each other.
+            beside = part["batch"] * 2.0 ** (_BESIDE * (place - len(configurations) / 2))
+            gain.errorbar(beside, part["speedup"], yerr=errors, **style(place))
             if line is not None:
                 predicted = [line.speedup(*row) for row in part[["live", "drafts", "tokens"]].to_numpy()]
                 gain.plot(part["batch"], predicted, color=style(place)["color"], linestyle=":", linewidth=1.0)
     gain.axhline(1.0, color="black", linewidth=1.0)
-    for axis, label in ((whole, "tokens/s of all texts"), (gain, "a text's speedup over AR at this size")):
+    for axis, label in ((whole, "tokens/s of all texts"), (gain, "a text's median speedup over AR")):
         axis.set_xscale("log", base=2)
         axis.set_xticks(sorted(units["batch"].unique()), [str(size) for size in sorted(units["batch"].unique())])
         axis.set_xlabel("texts at a time", fontsize=9)
         axis.set_ylabel(label, fontsize=9)
-    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    legend_below(figure)
     dotted = " Dotted: predicted from plain decoding's rounds, drafting left out." if line is not None else ""
     return Plot(
         f"batches_{slug(name)}",
-        f"Throughput and speedup by texts at a time, {name}. Left: tokens of all texts over the seconds of all rounds. "
-        "Right: the median over prompts of a text's tokens/s over those of plain decoding of the same prompt in as "
-        f"large a batch, with its 95 % interval.{dotted}",
+        f"Throughput and median speedup by texts at a time, {name}. Left: tokens of all texts over the seconds of all "
+        "rounds. Right: the median over prompts of a text's tokens/s over those of plain decoding of the same prompt "
+        f"in as large a batch, with its 95 % interval where 5 or more ran; points at one size are moved apart.{dotted}",
         figure,
     )
 
@@ -222,14 +228,11 @@ def _against_all(name: str, units: pd.DataFrame, configurations: Sequence[str]) 
     for place, configuration in enumerate(configurations):
         part = units[(units["configuration"] == configuration) & units["tpot"].notna()]
         axis.plot(1e3 / part["tpot"], part["throughput"], label=title_of(configuration), **style(place))
-        for _, point in part.iterrows():
-            axis.annotate(
-                str(point["batch"]), (1e3 / point["tpot"], point["throughput"]), xytext=(3, 3),
-                textcoords="offset points", fontsize=7,
-            )  # fmt: skip
+    known = units[units["configuration"].isin(configurations) & units["tpot"].notna()]
+    label_points(axis, [(1e3 / row["tpot"], row["throughput"], str(row["batch"])) for _, row in known.iterrows()])
     axis.set_xlabel("tokens/s of a text, median", fontsize=9)
     axis.set_ylabel("tokens/s of all texts", fontsize=9)
-    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    legend_below(figure)
     return Plot(
         f"pareto_{slug(name)}",
         f"A text's tokens/s against those of all texts, {name}; the numbers are texts at a time. Up and to the "

@@ -1,6 +1,7 @@
 """Rows of the tables as text for people: few digits, units in the headers, unknown as a dash."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pandas as pd
@@ -9,6 +10,7 @@ from ablation.plan.grid import CONTROL, titled
 from ablation.report.tables.rates import ledger_of
 from sampling.measure.ledger import PARTS, Ledger, ms
 from sampling.methods.tables import AR
+from utils.numbers.intervals import FEWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ SPEED_HEADERS: tuple[str, ...] = (
     "runs",
     "failed",
     "tokens/s (sd)",
-    "speedup [95 % interval]",
+    "median speedup [95 % interval]",
     PREDICTED,
     "ratio of sums",
     "against AR (p after Holm, n prompts)",
@@ -48,7 +50,7 @@ DRAFT_HEADERS = (
     "ended: stop / length / context",
 )
 LEDGER_HEADERS = ("configuration", "ms/token", *PARTS, "tokens/round", "break-even", "alpha", "at alpha")
-PAIR_HEADERS = ("verdict", "ratio [95 % interval]", "prompts", "p", "p, Holm", "rank-biserial")
+PAIR_HEADERS = ("verdict", "median ratio [95 % interval]", "prompts", "p", "p, Holm", "rank-biserial")
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -59,6 +61,13 @@ def number(value: float, digits: int = 2) -> str:
 def interval(middle: float, low: float, high: float, digits: int = 2) -> str:
     """A median with its interval, where it has one."""
     return number(middle, digits) + ("" if math.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]")
+
+
+def few_notes(prompts: Iterable[float]) -> tuple[str, ...]:
+    """What is said once below a table in which some medians rest on too few prompts for an interval."""
+    if not any(0 < count < FEWEST for count in prompts):
+        return ()
+    return (f"No interval of fewer than {FEWEST} prompts: so few cannot bound a median at 95 %.",)
 
 
 def percent(ratio: float) -> str:
@@ -90,7 +99,11 @@ def _without_predictions(line: tuple[str, ...]) -> tuple[str, ...]:
 
 def draft_table(title: str, rows: pd.DataFrame) -> Table:
     """What each configuration drafted and whether its output is right, from rows of the summary."""
-    return Table(title, DRAFT_HEADERS, tuple(_draft(row) for _, row in rows.iterrows()))
+    return Table(title, DRAFT_HEADERS, tuple(_draft(row) for _, row in rows.iterrows()), _few_drafted(rows))
+
+
+def _few_drafted(rows: pd.DataFrame) -> tuple[str, ...]:
+    return few_notes(rows.loc[rows["alpha"].notna(), "prompts"])
 
 
 def ledger_table(title: str, rows: pd.DataFrame) -> Table:
@@ -110,7 +123,7 @@ def _ledger(title: str, ledger: Ledger) -> tuple[str, ...]:
 
 def pair_table(title: str, rows: pd.DataFrame) -> Table:
     """The paired tests, from rows of the pairs."""
-    return Table(title, PAIR_HEADERS, tuple(_pair(row) for _, row in rows.iterrows()))
+    return Table(title, PAIR_HEADERS, tuple(_pair(row) for _, row in rows.iterrows()), few_notes(rows["prompts"]))
 
 
 def _speed(row: pd.Series) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from ablation.report.content import ReportSection
 from ablation.report.load import by_load, in_order
-from ablation.report.tables.cells import Table, interval, number, title_of
+from ablation.report.tables.cells import Table, few_notes, interval, number, title_of
 from ablation.report.tables.summary import ALL, speed_ratio, speeds
 from ablation.results.record import DIFFERS
 from engines.spec import OURS, UNKNOWN
@@ -15,8 +15,8 @@ from sampling.methods.tables import AR
 
 TITLE = "Engines"
 _HEADERS = (
-    *("configuration", "engine", "prompts", "tok/s", "speedup there [95 %]", "tok/round", "accepted, drafted"),
-    *("ours / its [95 %]", "with the prompt", "referee"),
+    *("configuration", "engine", "prompts", "tok/s", "median speedup there [95 %]", "tok/round", "accepted, drafted"),
+    *("ours / its, median [95 %]", "median with the prompt", "referee"),
 )
 _MEANING = (
     "Tokens/s are means over an engine's own prompts. A speedup is against the same engine's plain decoding: what "
@@ -49,7 +49,8 @@ def _table(title: str, rows: pd.DataFrame, summary: pd.DataFrame) -> Table:
         for (engine, weights), rows_there in part.groupby(["engine", "target_weights"], observed=True, sort=False):
             called = f"{engine}, {weights}" if several and weights != UNKNOWN else str(engine)
             lines.append((title_of(name), called, *_cells(name, rows_there, ours, of_all)))
-    return Table(title, _HEADERS, tuple(lines), (_MEANING,))
+    prompts = rows.groupby(["engine", "configuration"], observed=True)["id"].nunique()
+    return Table(title, _HEADERS, tuple(lines), (_MEANING, *few_notes(prompts)))
 
 
 def _cells(name: str, theirs: pd.DataFrame, ours: pd.DataFrame, of_all: pd.DataFrame) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from ablation.plan.grid import CONTROL
 from ablation.report.content import ReportSection
 from ablation.report.load import by_load, in_order
 from ablation.report.tables.best import leave_one_out, told
-from ablation.report.tables.cells import Table, interval, number
+from ablation.report.tables.cells import Table, few_notes, interval, number
 from ablation.report.tables.summary import log_speedups, prompt_logs, speed_ratio, speeds
 from ablation.results.manifest import qualities
 from ablation.results.tables.quality import (
@@ -27,7 +27,7 @@ from sampling.methods.tables import AR
 
 FULL = WEIGHTS[0]
 TITLE = "Formats of the target's weights"
-_SPEED_HEADERS = ("AR tokens/s", "AR against full's", "best's tokens/s", "best against full's AR")
+_SPEED_HEADERS = ("AR tokens/s", "AR against full's, median", "best's tokens/s", "best against full's AR, median")
 _SPEED_MEANING = (
     "AR and the methods say on each format what that format says: answers differ between formats. Tokens/s are means "
     "over prompts, ratios medians over prompts of one prompt's ratio to the AR of the full weights, in brackets their "
@@ -48,6 +48,7 @@ def formats_section(frame: pd.DataFrame, manifest: Mapping[str, Any] | None) -> 
         best = {name: _best(part[part["target_weights"] == name]) for name in shown}
         lines = tuple(_line(name, part, best[name][0], known) for name in shown)
         notes = _notes(known, {name: chosen for name, (_, chosen) in best.items() if chosen})
+        notes += few_notes([part["id"].nunique(), *(quality.prompts for quality in known.values())])
         tables.append(Table(f"Formats under {called}", (*QUALITY_HEADERS, *_SPEED_HEADERS), lines, notes))
     return ReportSection(TITLE, tuple(tables), None, (), ())
 

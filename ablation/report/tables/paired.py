@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from utils.numbers.intervals import bootstrap_median
+from utils.numbers.intervals import FEWEST, bootstrap_median
 
 LEVEL = 0.05
 Logs = NDArray[np.float64]
@@ -55,13 +55,13 @@ def judge(family: Sequence[Logs]) -> list[JudgedComparison]:
 def ratio_interval(logs: Iterable[float]) -> tuple[float, float, float]:
     """Median ratio over prompts with its 95 % interval, from one logarithm a prompt; unknown is NaN.
 
-    A single prompt has no interval: nothing tells how far the next one would be off.
+    Fewer than `FEWEST` prompts have no interval: even the whole range of so few misses the median too often.
     """
     values = list(logs)
     if not values:
         return math.nan, math.nan, math.nan
     middle, low, high = (math.exp(value) for value in bootstrap_median(values))
-    return (middle, low, high) if len(values) > 1 else (middle, math.nan, math.nan)
+    return (middle, low, high) if len(values) >= FEWEST else (middle, math.nan, math.nan)
 
 
 def signed_ranks(samples: Sequence[Logs]) -> list[tuple[float, float]]:

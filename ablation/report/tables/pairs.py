@@ -119,9 +119,9 @@ def _same(processor: str, a: str, b: str, judged: JudgedComparison) -> MethodPai
 def _sentence(a: str, b: str, judged: JudgedComparison, more: str) -> str:
     facts = f"{_interval(judged)}p = {judged.p_holm:.2g}, n = {judged.prompts}{more and f'; {more}'}"
     if judged.verdict in ("faster", "slower"):
-        return f"{a} is {judged.verdict} than {b} by {100 * abs(judged.ratio - 1):.1f} % ({facts})"
+        return f"{a} is {judged.verdict} than {b} by {100 * abs(judged.ratio - 1):.1f} % (median, {facts})"
     return f"{a} against {b}: {judged.verdict} (median {percent(judged.ratio)}, {facts})"
 
 
 def _interval(judged: JudgedComparison) -> str:
-    return "" if np.isnan(judged.low) else f"interval {percent(judged.low)[:-2]} to {percent(judged.high)}, "
+    return "" if np.isnan(judged.low) else f"95 % interval {percent(judged.low)[:-2]} to {percent(judged.high)}, "

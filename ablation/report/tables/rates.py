@@ -20,7 +20,7 @@ _PHASES = ("draft", "verify", "other")
 def rates(whole: pd.DataFrame, group: list[str]) -> pd.DataFrame:
     """Rates as ratios of sums, so that a long answer weighs by its tokens; c as a median over runs.
 
-    Intervals resample prompts, the unit of replication: 95 %, NaN where a single prompt knows the rate.
+    Intervals resample prompts, the unit of replication: 95 %, NaN where fewer than `FEWEST` prompts know the rate.
     """
     by_prompt = whole.groupby([*group, "id"], observed=True)[list(_SUMS)].sum()
     sums = by_prompt.groupby(level=group).sum()

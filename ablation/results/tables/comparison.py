@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Literal
 
 from rich.cells import cell_len
@@ -76,7 +77,8 @@ def _title(line: ComparisonLine) -> Text:
 def _speedup(line: ComparisonLine) -> Text:
     if line.reference and line.speedup is not None:
         return Text("1.00x")
-    tested = line.interval is not None  # else it is one run, and a verdict is that of a test
+    # What one run claims is not written out: a verdict is that of a test.
+    tested = line.interval is not None or line.claim == "n.s."
     word = f" {line.claim}" if line.claim and tested else ""
     return _number(f"{{:.2f}}x{word}", line.speedup, {"slower": "red", "faster": "green"}.get(line.claim, ""))
 
@@ -118,11 +120,18 @@ SPEED = Column(
 )
 SPEEDUP = Column(
     "speedup",
-    "tok/s over AR's on the same prompt; in a summary the median over prompts, with the corrected test's verdict",
+    "tok/s over AR's on the same prompt, of one run",
     _speedup,
     main=True,
 )
-INTERVAL = Column("95 %", "interval of that median, without correction", _interval)
+MEDIAN = Column(
+    "median speedup",
+    "in a summary: the median over prompts of the speedup, and the corrected test's verdict",
+    _speedup,
+    main=True,
+    unit=" (median speedup)",
+)
+INTERVAL = Column("95 %", "interval of that median alone, not corrected; - of fewer than 5 prompts", _interval)
 PREDICTED = Column(
     "predicted",
     "the speedup that the profile's costs predict from its tokens per round and mean drafts",
@@ -130,8 +139,8 @@ PREDICTED = Column(
     optional=True,
 )
 SUMS = Column(
-    "sums",
-    "all tokens over all seconds, relative to AR's",
+    "ratio of sums",
+    "in a summary: all tokens over all seconds, relative to AR's",
     lambda line: _number("{:.2f}", line.ratio_of_sums),
 )
 ACCEPTED = Column("accepted", "accepted share of all drafts", lambda line: _number("{:.0%}", line.acceptance_rate))
@@ -174,14 +183,21 @@ PROFILE = Column(
 )
 
 ONE_RUN = (METHOD, TOKENS, SPEED, SPEEDUP, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
-MANY_RUNS = (METHOD, SPEED, SPEEDUP, INTERVAL, PREDICTED, SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
+MANY_RUNS = (METHOD, SPEED, MEDIAN, INTERVAL, PREDICTED, SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
 LEDGER = (METHOD, TOKEN, *map(_part, PARTS), EVEN, EVEN_ALPHA)
 _SHARED = (SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
-COLUMNS = (METHOD, TOKENS, SPEED, SPEEDUP, INTERVAL, PREDICTED, *_SHARED, *LEDGER[1:], PROFILE)
+COLUMNS = (METHOD, TOKENS, SPEED, SPEEDUP, MEDIAN, INTERVAL, PREDICTED, *_SHARED, *LEDGER[1:], PROFILE)
 # Whose cells may break, the less room the more: names, which are what has to be typed, break last. The last one takes
 # the room that there is, those before it the least they can: rich would narrow several below that.
-_BREAKING = ((OUTPUT,), (OUTPUT, ROUND), (OUTPUT, ROUND, SPEEDUP), (OUTPUT, ROUND, SPEEDUP, METHOD))
+_BREAKING = (
+    (OUTPUT,),
+    (OUTPUT, ROUND),
+    (OUTPUT, ROUND, SPEEDUP, MEDIAN),
+    (OUTPUT, ROUND, SPEEDUP, MEDIAN, METHOD),
+)
 
+
+_HEADING = 5
 
 LEDGER_TITLE = "Where the time of a token went, in ms"
 
@@ -207,19 +223,26 @@ def comparison_table(
 
 
 def _table(lines: Sequence[ComparisonLine], columns: Sequence[Column], breaking: Sequence[Column]) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for column in columns:
         whole = column not in breaking
-        heading = column.heading if whole else column.heading.replace("/", "/\n")
+        heading = _on_lines(column.heading if whole else column.heading.replace("/", "/ "))
         justify: Literal["left", "right"] = "left" if column in (METHOD, OUTPUT) else "right"
         cells = [column.cell(line).plain for line in lines]
         # Rich would cut what may not break, and words.
-        width = max(cell_len(part) for cell in (heading, *cells) for part in ([cell] if whole else cell.split()))
+        width = max(
+            cell_len(part) for cell in (*heading.split("\n"), *cells) for part in ([cell] if whole else cell.split())
+        )
         fixed = width if column in breaking[:-1] else None
         table.add_column(heading, justify=justify, no_wrap=whole, min_width=width, width=fixed)
     for line in lines:
         table.add_row(*(column.cell(line) for column in columns))
     return table
+
+
+def _on_lines(heading: str) -> str:
+    """A long heading on lines of a word, so that its numbers keep their width."""
+    return fill(heading, _HEADING, break_long_words=False, break_on_hyphens=False)
 
 
 def _stacked(line: ComparisonLine, columns: Sequence[Column]) -> Text:

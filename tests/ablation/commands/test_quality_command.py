@@ -53,12 +53,14 @@ def test_an_object_a_format_on_stdout_and_in_the_file(target: Path, prompts: Pat
     full, *rounded = found
     assert all(set(one) == KEYS | set(Quality.__dataclass_fields__) for one in found)
     assert (full["same"], full["kl"], full["perplexity"]) == (1.0, 0.0, full["full_perplexity"])
-    assert full["speed_ratio"] == full["speed_ratio_high"] == 1.0
+    assert full["speed_ratio"] == 1.0
     for one in rounded:
         assert one["prompts"] == 3 and one["tokens"] == full["tokens"] > 0
-        assert one["kl"] > 0 and one["kl_low"] <= one["kl"] <= one["kl_high"]
+        assert one["kl"] > 0
+        of_too_few = ("kl_low", "kl_high", "perplexity_low", "speed_ratio_low", "speed_ratio_high")
+        assert [one[name] for name in of_too_few] == [None] * len(of_too_few)
         assert one["weight_bytes"] < one["full_weight_bytes"] == full["weight_bytes"]
-        assert one["tokens_per_s"] > 0 and one["speed_ratio_low"] <= one["speed_ratio"] <= one["speed_ratio_high"]
+        assert one["tokens_per_s"] > 0 and one["speed_ratio"] > 0
 
 
 @has_products

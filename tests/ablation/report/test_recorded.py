@@ -165,5 +165,5 @@ def test_one_size_of_batches_has_no_plot_over_sizes(tmp_path: Path) -> None:
 
 
 def test_milliseconds_of_a_round_and_of_a_row() -> None:
-    (note, _) = _table("greedy", pd.DataFrame(), BatchReportLine(2.5, 5.0)).notes
+    (note, _) = _table("greedy", pd.DataFrame({"compared": []}), BatchReportLine(2.5, 5.0)).notes
     assert "2500.0 ms and 5000.00 ms a row" in note and "n0 = 0.5 rows" in note

@@ -1,4 +1,4 @@
-"""Windows, chunks, convolutions, states and indices: behind rounds that take tokens back, the logits of a fresh text."""
+"""Windows, chunks, convolutions, states and indices: rounds that take tokens back leave the logits of a fresh text."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

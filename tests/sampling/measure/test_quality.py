@@ -69,17 +69,21 @@ def test_a_model_is_equal_to_itself() -> None:
 
 def test_rates_are_of_all_tokens_and_intervals_of_prompts() -> None:
     sums = [AnswerSums(10, 9, 1.0, 20.0, 10.0), AnswerSums(30, 30, 0.2, 40.0, 30.0), NOTHING]
-    found = summed_up(sums, 25, 100)
-    assert (found.prompts, found.tokens, found.weight_bytes, found.full_weight_bytes) == (2, 40, 25, 100)
+    found = summed_up(sums * 10, 25, 100)
+    assert (found.prompts, found.tokens, found.weight_bytes, found.full_weight_bytes) == (20, 400, 25, 100)
     assert (found.same, found.kl) == pytest.approx((39 / 40, 1.2 / 40))
     assert (found.perplexity, found.full_perplexity) == pytest.approx((math.exp(60 / 40), math.exp(40 / 40)))
-    assert (found.same_low, found.same_high) == pytest.approx((0.9, 1.0))
-    assert (found.kl_low, found.kl_high) == pytest.approx((0.2 / 30, 0.1))
-    assert (found.perplexity_low, found.perplexity_high) == pytest.approx((math.exp(40 / 30), math.exp(2)))
+    for name, least, most in (
+        ("same", 0.9, 1.0),
+        ("kl", 0.2 / 30, 0.1),
+        ("perplexity", math.exp(40 / 30), math.exp(2)),
+    ):
+        low, middle, high = (getattr(found, f"{name}{end}") for end in ("_low", "", "_high"))
+        assert least < low < middle < high < most
 
 
-def test_one_prompt_has_no_interval_and_none_no_quality() -> None:
-    found = summed_up([AnswerSums(10, 9, 1.0, 20.0, 10.0)], 1, 1)
+def test_four_prompts_have_no_interval_and_none_no_quality() -> None:
+    found = summed_up([AnswerSums(10, 9, 1.0, 20.0, 10.0)] * 4, 1, 1)
     assert (found.same_low, found.kl_high, found.perplexity_low, found.full_perplexity_high) == (None,) * 4
     with refused("answer", "token", error=ValueError):
         summed_up([NOTHING], 1, 1)
