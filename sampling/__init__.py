@@ -3,8 +3,8 @@
 The public functions are `autoregressive_generate`, `speculative_generate`, `beam_search_generate` and `decode`. The
 first two also exist with `_encoder_decoder` at the end of their names. `decode` gives an event for every round. It runs
 on the runner that `runner_for` makes from a model.
-For experiments: `load_pair(LoadOptions())`, `compare` for methods side by side on it, and `register` for a method of your
-own.
+For experiments: `load_pair(LoadOptions())`, `compare` for methods side by side on it, and `register` for a method of
+your own.
 """
 
 from typing import Any
