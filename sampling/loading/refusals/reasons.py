@@ -8,6 +8,7 @@ _SOUND = "its encoder reads sound, not text"
 _FAMILIES = {
     "xlnet": "it writes text in permuted orders and keeps states of its own instead of keys and values",
     "recurrent_gemma": "it keeps its states in its layers, where one text fits and a draft cannot be taken back",
+    "blt": "it cuts a text into patches of bytes, whose last one changes with the bytes behind it",
     "xlm": "it fills in a mask that it puts behind the text, and does not go on behind it",
     "reformer": "its attention sorts the whole text into chunks, so that a token's scores depend on later ones",
     "switch_transformers": _CAPACITY,
