@@ -10,10 +10,11 @@ from utils.events import Round
 
 
 def make_round(seq: Sequence, proposal: Proposal, verdict: Verdict) -> Round:
-    """The round of a proposal and its verdict; it changes nothing.
+    """The round of a proposal and its verdict.
 
     Drafts after an accepted stop token are left out: their positions count as not tested.
     """
+    rollback_s, reread = seq.rollback()
     round = Round(
         number=seq.rounds,
         position=seq.position,
@@ -28,6 +29,8 @@ def make_round(seq: Sequence, proposal: Proposal, verdict: Verdict) -> Round:
         vocab_size=seq.runner.vocab_size,
         inner=proposal.inner,
         source=proposal.source,
+        rollback_s=rollback_s,
+        reread=reread,
     )
     return _cut(round, seq.stop)
 

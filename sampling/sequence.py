@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from egag.length_rule import LengthRule
-from sampling.forward.runner import Runner
+from sampling.forward.runner import Runner, taken_back
 from sampling.forward.tree import is_chain
 from utils.device.sent import sent
 from utils.events import FinishReason, Round
@@ -27,7 +27,7 @@ class Sequence:
     logits of the last round. Row 0 is the root, row i + 1 follows draft i. hidden: for each layer of `needs_hidden` the
     states `[m, H]` of the positions just committed. last: the last round, with this sequence's share of a batch's
     times. live: the number of sequences that share its forwards. reason: why the text ended; None while it continues.
-    most_drafts: the most drafts of a path in one round.
+    most_drafts: the most drafts of a path in one round. taken_back: what the rounds so far took back, see `rollback`.
     """
 
     tokens: list[int]
@@ -47,14 +47,22 @@ class Sequence:
     last: Round | None = None
     live: int = 1
     most_drafts: int = MOST_DRAFTS
+    taken_back: tuple[float, int] = (0.0, 0)
 
     def __post_init__(self) -> None:
         self.prompt_length = self.prompt_length or len(self.tokens)
+        self.taken_back = taken_back(self.runner)
 
     @property
     def text(self) -> list[int]:
         """The tokens that a copy may come from: all tokens, after the encoder's input if there is one."""
         return [*self.encoder_ids, *self.tokens] if self.encoder_ids else self.tokens
+
+    def rollback(self) -> tuple[float, int]:
+        """Seconds that taking tokens back took in this round, and tokens that were read again for it."""
+        seconds, tokens = taken_back(self.runner)
+        before, self.taken_back = self.taken_back, (seconds, tokens)
+        return seconds - before[0], tokens - before[1]
 
     @property
     def position(self) -> int:

@@ -79,3 +79,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="takes minutes; run with -m slow"))
+
+
+@pytest.fixture
+def packed_products(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Products that are batch-invariant: which kernel a CPU takes by itself depends on its speed in each."""
+    from sampling.forward.kernels.probe import use_packed
+    from sampling.loading import pairs
+
+    monkeypatch.setattr(pairs, "_use_kernel", lambda name: use_packed(True))
+    yield
+    use_packed(None)

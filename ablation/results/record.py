@@ -233,6 +233,12 @@ class Record:
         "from asking for them until they were in the cache, without the time that reading the prompt took there, and "
         "without `queued_s`",
     )
+    rollback_ms: float | None = metric(
+        "ms",
+        "of verify_ms: saving and restoring a target's recurrent states, and reading again by forwards of their own",
+        "mean over rounds",
+    )
+    reread: int | None = metric("tokens", "accepted tokens that the target's states read again after a rejection")
 
     @property
     def ledger(self) -> Ledger | None:

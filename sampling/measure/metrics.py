@@ -46,6 +46,8 @@ class RunMetrics:
     trees: bool = False
     hypotheses: tuple[Hypothesis, ...] = ()
     waited_s: float = 0.0
+    rollback_s: float = 0.0
+    reread: int = 0
     queued_s: float = 0.0
     live_sum: int = 0
     prefilled: Prefilled | None = None
@@ -76,6 +78,8 @@ class RunMetrics:
         self.draft_s += round.draft_s
         self.verify_s += round.verify_s
         self.other_s += round.other_s
+        self.rollback_s += round.rollback_s
+        self.reread += round.reread
         self.waited_s += round.waited_s
         self.live_sum += round.live
         self.gamma_sum += round.gamma
@@ -291,6 +295,11 @@ class RunMetrics:
     @property
     def other_ms(self) -> float | None:
         return self.per_round_ms(self.other_s)
+
+    @property
+    def rollback_ms(self) -> float | None:
+        """Of `verify_ms`: saving and restoring states, and reading again by forwards of their own."""
+        return self.per_round_ms(self.rollback_s)
 
 
 def _ratio(part: float, whole: float) -> float | None:

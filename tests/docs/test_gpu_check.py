@@ -60,6 +60,7 @@ def rehearsed(stage: str, folder: Path) -> dict[str, Any]:
     return said
 
 
+@pytest.mark.usefixtures("packed_products")
 def test_right(tmp_path: Path) -> None:
     found = rehearsed("right", tmp_path)["found"]
     alike = {name: said for name, said in found.items() if name.startswith("greedy, batch-invariant: ")}

@@ -75,7 +75,7 @@ ROWS = (
         "bert drafts", _BOTH_WAYS, lambda folder: speculative_generate(_PROMPT, _model("bert"), random_model(llama()))
     ),
     _python("generate on bert", _BOTH_WAYS, partial(_own_generate, "bert")),
-    _python("trees on rows", ("GPTNeoForCausalLM counts rows", "chains"), _recycled),
+    _python("trees on rows", ("GPTNeoForCausalLM: it counts rows", "chains"), _recycled),
     _python("beams on rows", ("chains",), lambda folder: beam_search_generate(_PROMPT, _model("neo"))),
     _python("runner_for a name", ("'gpt2'", "model", "expected a"), lambda folder: runner_for("gpt2")),  # type: ignore[arg-type]
     _python("runner_for nothing", ("None", "model"), lambda folder: runner_for(None)),  # type: ignore[arg-type]

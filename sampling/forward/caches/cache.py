@@ -99,13 +99,16 @@ class SequenceCache(ABC):
 
     A forward writes behind `length` in every layer; `advance` then makes those rows count. Nothing else
     moves `length` forward, so a forward that is interrupted half-way leaves the cache as it was. `memory` is
-    what an encoder left for the decoder: it belongs to the sequence as its rows do.
+    what an encoder left for the decoder: it belongs to the sequence as its rows do. rollback_s, reread: the seconds
+    that taking tokens back took so far, and how many tokens were read again for it; 0 where a crop is all.
     """
 
     device: torch.device
     dtype: torch.dtype
     length: int = 0
     memory: Any = None
+    rollback_s: float = 0.0
+    reread: int = 0
 
     @property
     def storage(self) -> Any:

@@ -20,27 +20,26 @@ from sampling.forward.caches.transformers_cache import ChainCache
 class RecurrentCache(ChainCache):
     """Rows and states, how many tokens the states have read, and states of before.
 
-    seconds: what saving, restoring and reading again by a forward of its own took. reread: tokens that were read again.
+    A crop only marks what has to go back: the next forward restores it, so that all of it is the forward's time.
+    rollback_s: saving, restoring, and reading again by a forward of its own. reread: tokens that were read again.
     """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.read = self.reread = 0
-        self.seconds = 0.0
+        self.read = 0
         self._saved: tuple[int, Any] | None = None
-        self._taken_back = self._broken = False
+        self._taken_back = self._gone = False
 
     @property
     def unread(self) -> list[int]:
-        """The tokens that count and that the states have not read."""
+        """The tokens that count and that the states have not read, once they are mended."""
         return self.tokens[self.read : self.length]
 
     def crop(self, length: int) -> None:
         """See `SequenceCache.crop`."""
         super().crop(length)
         if length < self.read:
-            self._taken_back = True
-            self._restore(length)
+            self._taken_back = self._gone = True
 
     def may_take_back(self, count: int) -> bool:
         """Whether some of the next `count` tokens may be taken back.
@@ -58,22 +57,23 @@ class RecurrentCache(ChainCache):
                 self._saved = self.read, self._copied()
 
     def mend(self) -> None:
-        """Go back to the states before a forward that did not end."""
-        if self._broken:
+        """Go back to states of before, where tokens were taken back or a forward did not end."""
+        if self._gone:
             del self.tokens[self.length :]
             self._restore(self.length)
+            self._gone = False
 
     @contextmanager
     def reading(self, tokens: Tensor, again: int) -> Iterator[None]:
         """Around a forward of tokens `[n]`, the first `again` of which count already: the states have read all then."""
         length = self.length
         self.tokens[self.read : self.read + len(tokens)] = tokens.tolist()
-        self.length, self._broken = self.read, True
+        self.length, self._gone = self.read, True
         try:
             yield
             self.read += len(tokens)
             self.reread += again
-            self._broken = False
+            self._gone = False
         finally:
             self.length = length
 
@@ -82,7 +82,7 @@ class RecurrentCache(ChainCache):
         """Count what is done here as rollback."""
         begun = time.perf_counter()
         yield
-        self.seconds += time.perf_counter() - begun
+        self.rollback_s += time.perf_counter() - begun
 
     @torch.inference_mode()
     def _restore(self, most: int) -> None:
@@ -94,7 +94,6 @@ class RecurrentCache(ChainCache):
             else:
                 self.read, self._saved = 0, None
                 self._clear()
-            self._broken = False
 
     @torch.inference_mode()
     def _copied(self) -> Any:

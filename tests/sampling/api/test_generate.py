@@ -189,12 +189,12 @@ def test_a_runner_of_the_workbench_goes_in_too_and_keeps_its_sequence() -> None:
 
 
 def test_models_of_other_kinds_are_refused_with_their_name() -> None:
-    from transformers import MistralConfig, MistralForCausalLM
+    from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
 
     shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    sliding = MistralForCausalLM(MistralConfig(vocab_size=50, num_key_value_heads=2, sliding_window=8, **shape))
-    with refused("MistralForCausalLM", "mistral", 8):
-        autoregressive_generate([1, 2], sliding)
+    held = RecurrentGemmaForCausalLM(RecurrentGemmaConfig(vocab_size=50, lru_width=16, **shape))
+    with refused("RecurrentGemmaForCausalLM", "recurrent_gemma"):
+        autoregressive_generate([1, 2], held)
 
 
 def test_the_package_names_what_it_has() -> None:

@@ -1,7 +1,7 @@
 """Windows, chunks, convolutions, states and indices: rounds that take tokens back leave the logits of a fresh text."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sampling.forward.caches.recurrent import RecurrentCache
 from sampling.forward.caches.transformers_cache import IndexedLayer
+from sampling.forward.models import mamba_scan
 from sampling.forward.models.recurrent import MOST_UNREAD, RecurrentModel
 from sampling.forward.models.windows import Window
 from sampling.forward.recomputing import RecomputingRunner
@@ -110,10 +111,10 @@ def test_plain_decoding_saves_a_state_once_and_chains_save_one_a_round() -> None
         runner.forward([token])
     cache = runner.cache
     assert isinstance(cache, RecurrentCache) and cache._saved is not None and cache._saved[0] == 3
-    spent = cache.seconds
+    spent = cache.rollback_s
     runner.forward([4, 5, 6])
     runner.keep(8, (0,))
-    assert cache.seconds > spent and cache.unread == [4, 5]
+    assert cache.rollback_s > spent
     runner.forward([7])
     assert cache.reread == 2 and cache.unread == []
 
@@ -186,11 +187,18 @@ def _dropped(cache: RecurrentCache, states: Any) -> None:
     put(cache, [[None if part is not None and part.dim() == 3 else part for part in layer] for layer in states])
 
 
-def _twice(model: Any, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, hidden: Any, rows: Any) -> Any:
-    if cache.unread and len(cache.unread) <= MOST_UNREAD:
+def _unread(model: Any, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, hidden: Any, rows: Any) -> Any:
+    cache.mend()
+    if cache.unread:
         with cache.reading(torch.tensor(cache.unread), 0):
             pass  # counted as read, while the states have not read them
     return read(model, tokens, positions, mask, cache, hidden, rows)
+
+
+def _twice(cache: RecurrentCache) -> None:
+    mend(cache)
+    if cache.unread and cache.read:
+        cache.read -= 1  # the token before is read once more
 
 
 def _left_behind(layer: IndexedLayer, indexer_key_states: Tensor) -> Tensor:
@@ -203,11 +211,12 @@ def _left_behind(layer: IndexedLayer, indexer_key_states: Tensor) -> Tensor:
     return indexer_key_states
 
 
-put, read = RecurrentCache._put, RecurrentModel.forward
+put, mend, read = RecurrentCache._put, RecurrentCache.mend, RecurrentModel.forward
 FAULTS = {
     "a window off by one": ("gemma2", Window, "inside", _wide),
     "a state not restored": ("qwen3_next", RecurrentCache, "_put", lambda *_: None),
-    "accepted tokens not read again": ("qwen3_next", RecurrentModel, "forward", _twice),
+    "a token read twice": ("mamba2", RecurrentCache, "mend", _twice),
+    "accepted tokens not read again": ("qwen3_next", RecurrentModel, "forward", _unread),
     "a convolution input dropped": ("lfm2", RecurrentCache, "_put", _dropped),
     "an index key left behind": ("deepseek_v32", IndexedLayer, "update_indexer", _left_behind),
 }
@@ -220,3 +229,10 @@ def test_planted_faults_are_seen(fault: str) -> None:
     assert far(model) < 1e-2
     with planted(where, attribute, wrong):
         assert far(model) > 0.1
+
+
+def test_a_scan_that_begins_from_nothing_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of("mamba")
+    right = far(model)
+    monkeypatch.setattr(mamba_scan, "states_of", lambda _: nullcontext())
+    assert right < 1e-4 and far(model) > 100 * right

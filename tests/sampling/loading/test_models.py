@@ -26,6 +26,7 @@ from tests.conformance.toy import ToyModel
 from tests.refusals import refused
 from utils.errors import UnknownName
 
+pytestmark = pytest.mark.usefixtures("packed_products")
 TEXT = (7, 90, 12, 200, 33, 5, 150, 61)
 END_OF_TURN, END = tiny.SPECIALS.index("<|im_end|>"), tiny.SPECIALS.index("<|end|>")
 

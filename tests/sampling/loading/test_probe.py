@@ -159,7 +159,7 @@ def test_a_model_that_takes_no_cache_of_ours_is_refused(monkeypatch: pytest.Monk
     model = make("gpt2")
     forward = model.forward
 
-    def without(input_ids: torch.Tensor, position_ids: torch.Tensor | None = None, **kwargs: Any) -> Any:
+    def without(input_ids: torch.Tensor, past_key_values: Any = None, **kwargs: Any) -> Any:
         return forward(input_ids=input_ids)
 
     monkeypatch.setattr(model, "forward", without)
