@@ -60,7 +60,10 @@ def rehearsed(stage: str, folder: Path) -> dict[str, Any]:
     return said
 
 
-@pytest.mark.usefixtures("packed_products")
+@pytest.mark.skipif(
+    torch.cpu._is_amx_tile_supported(),
+    reason="in bfloat16 on AMX a row's bits depend on its place among the others, so one width is not enough",
+)
 def test_right(tmp_path: Path) -> None:
     found = rehearsed("right", tmp_path)["found"]
     alike = {name: said for name, said in found.items() if name.startswith("greedy, batch-invariant: ")}
