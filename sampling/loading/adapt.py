@@ -7,7 +7,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import get_layer_types_and_kwargs
 
 from sampling.forward.caches.transformers_cache import has_state
-from sampling.forward.causal_model import CausalModel
+from sampling.forward.causal_model import COUNTS_ROWS, CausalModel
 from sampling.forward.kernels.numerics_check import probe_tokens
 from sampling.forward.models.adapter import TransformersModel, takes_cache
 from sampling.forward.models.chains import ChainModel, RecomputingModel
@@ -84,9 +84,10 @@ def limits(model: CausalModel) -> Iterator[str]:
     if not isinstance(model, TransformersModel):
         return
     if not model.trees:
+        because = getattr(model, "chains_because", COUNTS_ROWS)
         yield (
-            "its attention counts rows of the cache and not positions, so it runs chains of drafts only; recycling, "
-            "logitspec, beam search, draft_tree and use_tree_spec are refused"
+            f"{because}, so it runs chains of drafts only; recycling, logitspec, beam search, draft_tree and "
+            "use_tree_spec are refused"
         )
     if isinstance(model, LongRopeModel):
         yield f"a text is read anew where it grows beyond {model.border} tokens (longrope)"

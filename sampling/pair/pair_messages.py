@@ -37,8 +37,8 @@ def no_head(kind: str, target: str, drafts_for: str, encoder: bool) -> str:
 def no_trees(method: str, target: str) -> str:
     """A method drafts trees, and the target takes chains."""
     return (
-        f"{method} works with trees of drafts, and {target} runs chains only: its "
-        "attention counts rows of the cache and not positions; choose methods and values without trees"
+        f"{method} works with trees of drafts, and {target} runs chains only (docs/models.md); "
+        "choose methods and values without trees"
     )
 
 
