@@ -56,6 +56,7 @@ def batch(host: CommandHost, argument: str) -> None:
     prompts = gather(find_sources([name], Path()))
     host.session.refuse_nothing()
     host.wait()
+    host.session.settle()  # what is on is the pair's to decide
     with Deferred():
         from repl.measuring.batch import answer
 

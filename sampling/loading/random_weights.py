@@ -108,7 +108,7 @@ def config_of(sizes_text: str) -> Any:
     if path is None or not path.exists():
         raise UserError(f"{sizes_text} given; expected {RANDOM} with {one_of([*SHAPES, 'a config.json'])}")
     try:
-        return AutoConfig.from_pretrained(path if path.is_dir() else path.parent)
+        return AutoConfig.from_pretrained(path)
     except (OSError, ValueError) as error:
         raise UserError(
             f"{sizes_text}: {first_line(error)}; expected the config.json of a causal language model"

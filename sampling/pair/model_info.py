@@ -83,7 +83,7 @@ def batch_invariant(
         return model.with_batch_invariance(False), info, None
     invariant, about, text = model.with_batch_invariance(True), _about(model, info), probe_ids(tokenizer)
     if not batch_invariant_here(ModelRunner(invariant), about, text):
-        kernel = f" under kernel {info.kernel}" if info.kernel else ""
+        kernel = f" under kernel {info.kernel} in {info.dtype}" if info.kernel else ""
         why = f"is not batch-invariant: among others a row comes out with other bits{kernel} ({_ASK})"
     elif wanted == "auto" and info.stored == FULL and not within_its_price(invariant, about, text):
         why = "is not batch-invariant: it would cost more than 10 %"

@@ -32,7 +32,7 @@ SESSIONS = [block for block in blocks_of("text") if block.text.startswith("> ")]
 def test_every_block_is_of_a_kind_that_is_tested() -> None:
     assert {block.language for block in blocks()} == LANGUAGES
     rest = {block.page.name for block in blocks_of("text") if block not in SESSIONS}
-    assert rest == {"api-reference.md", "architecture.md", "README.md", "README.zh-CN.md"}
+    assert rest == {"api-reference.md", "architecture.md", "server.md", "README.md", "README.zh-CN.md"}
 
 
 def _source(block: Block) -> tuple[str, str]:

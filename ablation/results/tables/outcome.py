@@ -36,7 +36,9 @@ def _winner(ranked: Sequence[ComparisonLine]) -> Iterator[str]:
 
 
 def _noise(line: ComparisonLine) -> str:
-    return f"{line.title}: no draft was accepted, so its {_speedup(line):.2f}x is noise"
+    ratio = _speedup(line)
+    cause = "noise" if ratio > 1 else "what drafting for nothing costs, and noise"
+    return f"{line.title}: no draft was accepted, so its {ratio:.2f}x is {cause}"
 
 
 def _accepted_nothing(line: ComparisonLine) -> bool:

@@ -16,7 +16,9 @@ def run(draft_ms: float, verify_ms: float, other_ms: float, tokens: float, draft
     judged = {"accept_hist": [10 - accepted, accepted], "tested_at": [10]} if drafted else {}
     counts = {"rounds": 10, "drafted": drafted, "new_tokens": 10 * tokens, "tokens_per_round": tokens}
     more = {"alpha": accepted / 10 if drafted else None, "mean_gamma": drafted / 10, "max_gamma": drafted // 10}
-    return SimpleNamespace(**{"accept_hist": None, "tested_at": None} | times | judged | counts | more)
+    return SimpleNamespace(
+        **{"accept_hist": None, "tested_at": None, "rollback_ms": None} | times | judged | counts | more
+    )
 
 
 AR = run(0.0, 40.0, 0.4, 1.0, drafted=0)
