@@ -10,10 +10,7 @@ from utils.events import Round
 
 
 def make_round(seq: Sequence, proposal: Proposal, verdict: Verdict) -> Round:
-    """The round of a proposal and its verdict.
-
-    Drafts after an accepted stop token are left out: their positions count as not tested.
-    """
+    """The round of a proposal and its verdict. Drafts after an accepted stop token are left out, as if not tested."""
     rollback_s, reread = seq.rollback()
     round = Round(
         number=seq.rounds,

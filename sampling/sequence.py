@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from egag.length_rule import LengthRule
-from sampling.forward.runner import Runner, taken_back
+from sampling.forward.runner import Runner
 from sampling.forward.tree import is_chain
 from utils.device.sent import sent
 from utils.events import FinishReason, Round
@@ -51,7 +51,7 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.prompt_length = self.prompt_length or len(self.tokens)
-        self.taken_back = taken_back(self.runner)
+        self.rollback()
 
     @property
     def text(self) -> list[int]:
@@ -59,10 +59,10 @@ class Sequence:
         return [*self.encoder_ids, *self.tokens] if self.encoder_ids else self.tokens
 
     def rollback(self) -> tuple[float, int]:
-        """Seconds that taking tokens back took in this round, and tokens that were read again for it."""
-        seconds, tokens = taken_back(self.runner)
-        before, self.taken_back = self.taken_back, (seconds, tokens)
-        return seconds - before[0], tokens - before[1]
+        """Seconds that taking tokens back took since the last call, and tokens that were read again for it."""
+        cache, before = getattr(self.runner, "cache", None), self.taken_back
+        self.taken_back = getattr(cache, "rollback_s", 0.0), getattr(cache, "reread", 0)
+        return self.taken_back[0] - before[0], self.taken_back[1] - before[1]
 
     @property
     def position(self) -> int:

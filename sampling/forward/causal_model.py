@@ -10,7 +10,6 @@ from torch import Tensor
 from sampling.forward.caches.cache import SequenceCache
 from sampling.forward.caches.rows import RowsCache
 from utils.device.sent import sent
-from utils.errors import UserError
 
 
 class CausalModel(Protocol):
@@ -115,19 +114,6 @@ class Shareable(CausalModel, Protocol):
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See `CausalModel.forward`. rows: how many from the end, or which `[m]`."""
         ...
-
-
-COUNTS_ROWS = "it counts rows of its cache and not positions"
-"""Why most models that run chains alone do so."""
-
-
-def chains_only(model: Any) -> UserError:
-    """The error for a tree on a model that runs chains."""
-    because = getattr(model, "chains_because", COUNTS_ROWS)
-    return UserError(
-        f"{type(getattr(model, 'hf', model)).__name__}: {because}, so a tree of drafts is not exact on it; "
-        "expected chains: draft_tree chain, use_tree_spec off, no recycling, no logitspec and no beam search"
-    )
 
 
 def as_ids(tokens: Tensor | Sequence[int], device: torch.device) -> Tensor:

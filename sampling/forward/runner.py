@@ -126,11 +126,6 @@ def request_forward(
     return runner.forward(tokens, parents, hidden, rows)
 
 
-def taken_back(runner: Runner) -> tuple[float, int]:
-    """Seconds that taking tokens back took so far, and tokens that were read again for it; see `SequenceCache`."""
-    return (runner.cache.rollback_s, runner.cache.reread) if isinstance(runner, CachedRunner) else (0.0, 0)
-
-
 def catch_up(runner: Runner, tokens: Sequence[int], hidden: Sequence[int] = ()) -> Output:
     """Feed the tokens of a sequence that the runner lacks; logits `[1, V]` after the last one.
 

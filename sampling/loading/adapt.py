@@ -7,7 +7,8 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import get_layer_types_and_kwargs
 
 from sampling.forward.caches.transformers_cache import has_state
-from sampling.forward.causal_model import COUNTS_ROWS, CausalModel
+from sampling.forward.causal_model import CausalModel
+from sampling.forward.chains_only import COUNTS_ROWS
 from sampling.forward.kernels.numerics_check import probe_tokens
 from sampling.forward.models.adapter import TransformersModel, takes_cache
 from sampling.forward.models.chains import ChainModel, RecomputingModel

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches.fixed import BUCKET
-from sampling.forward.causal_model import chains_only
+from sampling.forward.chains_only import chains_only
 from sampling.forward.graphs.sequence_graphs import SequenceGraphs
 from sampling.forward.tree import children
 from utils.device.sent import sent

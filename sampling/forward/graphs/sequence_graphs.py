@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from sampling.forward.caches.cache import additive
 from sampling.forward.caches.fixed import CachePool, FixedSlot, seen_by
-from sampling.forward.causal_model import Shareable, chains_only
+from sampling.forward.causal_model import Shareable
+from sampling.forward.chains_only import chains_only
 from sampling.forward.tree import seen_in_tree
 from utils.device.graphed import Graphed, Tensors
 from utils.device.sent import moved

@@ -12,7 +12,8 @@ from transformers.cache_utils import get_layer_types_and_kwargs
 
 from sampling.forward.caches.rows_transformers import TransformersRowsCache, ViewedCache
 from sampling.forward.caches.transformers_cache import FULL, TransformersCache
-from sampling.forward.causal_model import PromptReading, chains_only
+from sampling.forward.causal_model import PromptReading
+from sampling.forward.chains_only import chains_only
 from sampling.forward.kernels import attention
 from sampling.forward.models.steps import BlockShape
 from sampling.forward.models.windows import context_length, windows_of

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sampling.forward.caches.rows_transformers import ViewedCache
 from sampling.forward.caches.transformers_cache import ChainCache
-from sampling.forward.causal_model import chains_only
+from sampling.forward.chains_only import chains_only
 from sampling.forward.models.adapter import TransformersModel
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from sampling.forward.caches.recurrent import OwnStateCache, RecurrentCache
-from sampling.forward.causal_model import chains_only
+from sampling.forward.chains_only import chains_only
 from sampling.forward.models import mamba_scan
 from sampling.forward.models.adapter import CACHES
 from sampling.forward.models.chains import ChainModel
