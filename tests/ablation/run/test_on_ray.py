@@ -56,7 +56,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
     with prompts.open("a") as file:
         file.write(json.dumps({"id": "long", "prompt": "x" * 300}) + "\n")
     models = ("--target", target, "--drafter", drafter, "--methods", "speculative,prompt_lookup")
-    return ("--prompts", prompts, "--length", 40, "--dtype", "float32", *models)
+    return ("--prompts", prompts, "--length", 40, "--dtype", "float32", "--kernel", "packed", *models)
 
 
 @pytest.fixture
