@@ -14,7 +14,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from sampling.forward.models.encoder_decoder import AnswerOpening, EncoderDecoderModel
+from sampling.forward.models.encoder_decoder.model import AnswerOpening, EncoderDecoderModel
 from sampling.forward.runner import ModelRunner
 from sampling.pair.model_info import ModelInfo
 from sampling.pair.pair import Pair

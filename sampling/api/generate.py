@@ -31,7 +31,7 @@ from sampling.beam import BeamSearch
 from sampling.drafter import Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.drafters.target_first import TargetFirst
-from sampling.forward.models.encoder_decoder import EncoderDecoderModel
+from sampling.forward.models.encoder_decoder.model import EncoderDecoderModel
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import ModelRunner, Runner, WholeRunner
 from sampling.loading.adapt import adapted

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import get_layer_types_and_kwargs
 
@@ -12,10 +13,11 @@ from sampling.forward.chains_only import COUNTS_ROWS
 from sampling.forward.kernels.numerics_check import probe_tokens
 from sampling.forward.models.adapter import TransformersModel, takes_cache
 from sampling.forward.models.chains import ChainModel, RecomputingModel
-from sampling.forward.models.encoder_decoder import AnswerOpening, EncoderDecoderModel
+from sampling.forward.models.encoder_decoder.model import AnswerOpening, EncoderDecoderModel
 from sampling.forward.models.longrope import LongRopeModel, border_of
 from sampling.forward.models.packed_modules import pack_modules
 from sampling.forward.models.recurrent import OwnStateModel, RecurrentModel
+from sampling.forward.models.windows import windows_of
 from sampling.loading.refusals.checks import has_encoder
 from sampling.loading.refusals.probe import (
     narrow_windows,
@@ -39,29 +41,33 @@ def adapted(name: str, model: PreTrainedModel) -> CausalModel:
         causal: CausalModel = _with_encoder(name, model)
         refuse_no_rollback(name, causal, tokens)
         return causal
-    refusal = None
-    for kind in _kinds(model.eval()):
-        try:
-            decoder = _tried(name, kind(model), tokens)
-        except UserError as error:
-            refusal = refusal or error
-        else:
-            return decoder
-    assert refusal is not None
-    raise refusal
-
-
-def _tried(name: str, decoder: TransformersModel, tokens: Sequence[int]) -> TransformersModel:
-    """The model, which says the same behind our cache as by itself. Raises `UserError` for another."""
-    model = decoder.hf
-    with narrow_windows(decoder):
-        logits = own_logits(name, model, tokens)
+    text = model.config.get_text_config(decoder=True)
+    with narrow_windows(text):
+        logits = own_logits(name, model.eval(), tokens)
         packed = pack_modules(model, model.dtype)
-        decoder.kernel = ("packed" if packed else "plain") if model.device.type == "cpu" else None
-        decoder.mask_by_type = bool(decoder.windows) and takes_mask_by_type(decoder, tokens, logits)
-        refuse_no_rollback(name, decoder, tokens, logits)
-        decoder.trees = decoder.trees and runs_trees(decoder, tokens, logits, rows_aside(model.config))
+        decoder = _first_that_agrees(name, model, tokens, logits)
+    decoder.windows = windows_of(text)
+    decoder.kernel = ("packed" if packed else "plain") if model.device.type == "cpu" else None
     return decoder
+
+
+def _first_that_agrees(name: str, model: PreTrainedModel, tokens: Sequence[int], logits: Tensor) -> TransformersModel:
+    """The first of `_kinds` that says the same behind our cache as the model by itself, `logits`.
+
+    Raises the `UserError` of the first where none does.
+    """
+    refusals = []
+    for kind in _kinds(model):
+        decoder = kind(model)
+        decoder.mask_by_type = bool(decoder.windows) and takes_mask_by_type(decoder, tokens, logits)
+        try:
+            refuse_no_rollback(name, decoder, tokens, logits)
+        except UserError as error:
+            refusals.append(error)
+            continue
+        decoder.trees = decoder.trees and runs_trees(decoder, tokens, logits, rows_aside(model.config))
+        return decoder
+    raise refusals[0]
 
 
 def _kinds(model: PreTrainedModel) -> Iterator[Callable[[PreTrainedModel], TransformersModel]]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from sampling.forward.models.encoder_decoder import AnswerOpening, EncoderDecoderModel
+from sampling.forward.models.encoder_decoder.model import AnswerOpening, EncoderDecoderModel
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import ModelRunner, catch_up, prefill
 from sampling.loading.heads import MODELS

@@ -13,10 +13,16 @@ from utils.errors import UserError
 FULL = "full_attention"
 _STATES = ("linear_attention", "conv")
 _HYBRID = ("hybrid", "hybrid_sliding")
-_SLIDING = ("sliding_attention", "chunked_attention", "hybrid_sliding")
+SLIDING = ("sliding_attention", "reference_sliding_attention", "hybrid_sliding")
+CHUNKED = "chunked_attention"
 _INDEXED = "indexed_attention"
-KNOWN = frozenset({FULL, "dummy", "reference_sliding_attention", _INDEXED, *_STATES, *_HYBRID, *_SLIDING})
+KNOWN = frozenset({FULL, "dummy", _INDEXED, CHUNKED, *_STATES, *_HYBRID, *SLIDING})
 """Types of layers that can take tokens back, by transformers' names."""
+
+
+def column_positions(cached: int, positions: Tensor) -> Tensor:
+    """The position of the token in each row, `[cached + n]`: a cached row stands where it lies."""
+    return torch.cat([torch.arange(cached, device=positions.device), positions])
 
 
 def has_state(layer_type: str) -> bool:
@@ -103,7 +109,7 @@ class TransformersCache(RollbackCache):
         self.view = Cache(layers=[self._viewed(*each) for each in zip(self.layers, types, states, strict=True)])
 
     def _viewed(self, rows: RollbackLayer, layer_type: str, states: int) -> Any:
-        sliding = layer_type in _SLIDING
+        sliding = layer_type in (*SLIDING, CHUNKED)
         if layer_type in _HYBRID:
             return HybridLayer(self, rows, sliding, states)
         if layer_type in _STATES:
@@ -138,7 +144,7 @@ class TransformersCache(RollbackCache):
 
     def column_positions(self, positions: Tensor) -> Tensor:
         """See `ViewedCache.column_positions`."""
-        return torch.cat([torch.arange(self.length, device=positions.device), positions]).unsqueeze(0)
+        return column_positions(self.length, positions).unsqueeze(0)
 
 
 class ChainCache(TransformersCache):

@@ -145,16 +145,14 @@ class TransformersModel(TransformersWeights):
         full = cache.batched_mask(mask)
         if not self.windows:
             return full
-        queries, keys = cache.batched(positions), cache.column_positions(positions)
-        if all(window.everything(keys.shape[1]) for window in self.windows.values()):
+        queries, keys = (
+            places.unsqueeze(1) for places in (cache.batched(positions), cache.column_positions(positions))
+        )
+        if all(window.everything(keys.shape[-1]) for window in self.windows.values()):
             return full
         if full is None:
-            full = torch.zeros(1, 1, len(positions), keys.shape[1], dtype=self.dtype, device=self.device)
-        hidden = torch.finfo(self.dtype).min
-        masks = {
-            name: full.masked_fill(~window.inside(queries, keys).unsqueeze(1), hidden)
-            for name, window in self.windows.items()
-        }
+            full = torch.zeros(1, 1, len(positions), keys.shape[-1], dtype=self.dtype, device=self.device)
+        masks = {name: window.hide(full, queries, keys) for name, window in self.windows.items()}
         if self.mask_by_type:
             return {**dict.fromkeys({FULL, *self.layer_types}, full), **masks}
         (only,) = masks.values()

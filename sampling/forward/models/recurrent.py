@@ -53,10 +53,16 @@ class RecurrentModel(ChainModel):
             states.save()
         unread = states.unread
         fed = torch.cat([torch.tensor(unread, device=self.device, dtype=tokens.dtype), tokens]) if unread else tokens
-        places = torch.arange(states.read, states.read + len(fed), device=self.device)
-        with states.reading(fed, len(unread)):
-            logits, found = super().forward(fed, places, None, states, hidden, rows)
+        logits, found = self._read(states, fed, len(unread), hidden, rows)
         return logits, {layer: state[len(unread) :] for layer, state in found.items()}
+
+    def _read(
+        self, cache: RecurrentCache, tokens: Tensor, again: int, hidden: Sequence[int], rows: int | Tensor
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """A forward over tokens `[n]` behind those that the states have read; the first `again` count already."""
+        places = torch.arange(cache.read, cache.read + len(tokens), device=self.device)
+        with cache.reading(tokens, again):
+            return super().forward(tokens, places, None, cache, hidden, rows)
 
     def _call(self, cache: Any, arguments: dict[str, Any]) -> Any:
         with mamba_scan.states_of(cache.view):
@@ -69,9 +75,7 @@ class RecurrentModel(ChainModel):
         with cache.timed():
             while unread := cache.unread:
                 fed = torch.tensor(unread[:PREFILL_CHUNK], device=self.device)
-                places = torch.arange(cache.read, cache.read + len(fed), device=self.device)
-                with cache.reading(fed, len(fed)):
-                    super().forward(fed, places, None, cache, (), 0)
+                self._read(cache, fed, len(fed), (), 0)
 
 
 class OwnStateModel(RecurrentModel):

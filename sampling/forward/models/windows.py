@@ -7,10 +7,11 @@ layer, and the drafts of a tree see what they would see in a chain.
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
-_SLIDING = ("sliding_attention", "reference_sliding_attention", "hybrid_sliding")
-_CHUNKED = ("chunked_attention",)
+from sampling.forward.caches.transformers_cache import CHUNKED, SLIDING
+
 _LONGEST = ("max_position_embeddings", "max_seq_len", "seq_length")
 UNLIMITED = 1 << 20
 """Tokens of a text where nothing limits it: a state and ALiBi's distances have no last position."""
@@ -30,6 +31,10 @@ class Window:
             return queries // self.size == keys // self.size
         return queries - keys < self.size
 
+    def hide(self, mask: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+        """An additive mask `[..., n, L]` that also hides what `inside` does not see."""
+        return mask.masked_fill(~self.inside(queries, keys), torch.finfo(mask.dtype).min)
+
     def everything(self, tokens: int) -> bool:
         """Whether it hides nothing of a text of so many tokens."""
         return tokens <= self.size
@@ -44,9 +49,9 @@ def windows_of(config: Any) -> dict[str, Window]:
 
     types, settings = get_layer_types_and_kwargs(config)
     found = {
-        name: Window(values["sliding_window"], name in _CHUNKED)
+        name: Window(values["sliding_window"], name == CHUNKED)
         for name, values in zip(types, settings, strict=True)
-        if name in (*_SLIDING, *_CHUNKED)
+        if name in (*SLIDING, CHUNKED)
     }
     longest = context_length(config)
     return {name: window for name, window in found.items() if not window.everything(longest)}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sampling.forward.models.decoder_families import FAMILIES
+from sampling.forward.models.encoder_decoder.families import FAMILIES
 from sampling.loading.refusals.reasons import known_reason
 from utils.errors import UserError
 

@@ -32,20 +32,16 @@ _WINDOWS = ("window_size", "attention_window", "local_attention")
 
 
 @contextmanager
-def narrow_windows(model: TransformersModel) -> Iterator[None]:
-    """Around a trial: windows and chunks of a few tokens, in the model's own forward and in ours."""
-    config = model.hf.config.get_text_config(decoder=True)
+def narrow_windows(config: Any) -> Iterator[None]:
+    """Around a trial: the windows and chunks of a text model's configuration hold a few tokens, so that they count."""
     before = {name: value for name in _SIZES if isinstance(value := getattr(config, name, None), int)}
-    windows = model.windows
-    for name in before if windows else ():
+    for name in before if windows_of(config) else ():
         setattr(config, name, NARROW)
-    model.windows = windows_of(config) if windows else windows
     try:
         yield
     finally:
         for name, value in before.items():
             setattr(config, name, value)
-        model.windows = windows
 
 
 @torch.inference_mode()

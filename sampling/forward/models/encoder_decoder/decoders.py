@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.cache_utils import EncoderDecoderCache
 
+from sampling.forward.caches.transformers_cache import column_positions
+
 # T5 counts distances, not places, and far ones all alike, so that its configuration names no limit.
 T5_WINDOW = 2048
 
@@ -75,7 +77,7 @@ class T5Decoder(Decoder):
 
         Distances are between positions, not rows: the drafts of one depth in a tree are equally far from a token.
         """
-        places = torch.cat([torch.arange(cached, device=positions.device), positions])
+        places = column_positions(cached, positions)
         attention = layer.layer[0].SelfAttention
         bucket = self._buckets(attention, places.unsqueeze(0) - positions.unsqueeze(1))
         bias: Tensor = attention.relative_attention_bias(bucket).permute(2, 0, 1).unsqueeze(0)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sampling.forward.models.decoders import (
+from sampling.forward.models.encoder_decoder.decoders import (
     BartDecoder,
     BigBirdPegasusDecoder,
     BlenderbotSmallDecoder,
@@ -15,7 +15,7 @@ from sampling.forward.models.decoders import (
     T5Decoder,
     UMT5Decoder,
 )
-from sampling.forward.models.t5gemma import T5GemmaDecoder
+from sampling.forward.models.encoder_decoder.t5gemma import T5GemmaDecoder
 
 # By a configuration's `model_type`.
 FAMILIES: dict[str, type[Any]] = {

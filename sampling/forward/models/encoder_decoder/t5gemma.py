@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import EncoderDecoderCache
 
-from sampling.forward.models.decoders import Decoder, heads_of
+from sampling.forward.caches.transformers_cache import column_positions
+from sampling.forward.models.encoder_decoder.decoders import Decoder, heads_of
 from sampling.forward.models.windows import windows_of
 
 
@@ -33,13 +34,10 @@ class T5GemmaDecoder(Decoder):
         dtype = self._head.out_proj.weight.dtype
         if mask is None:
             mask = torch.zeros(len(positions), cached + len(positions), dtype=dtype, device=positions.device)
-        keys = torch.cat([torch.arange(cached, device=positions.device), positions])
+        keys = column_positions(cached, positions)
         for layer_type in self._config.layer_types:
             window = self._windows.get(layer_type)
-            hidden = (
-                mask if window is None else mask.masked_fill(~window.inside(positions, keys), torch.finfo(dtype).min)
-            )
-            yield hidden[None, None]
+            yield (mask if window is None else window.hide(mask, positions, keys))[None, None]
 
     def cross(self, states: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         for layer in self.layers:

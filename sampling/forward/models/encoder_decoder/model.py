@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from sampling.forward.caches.transformers_cache import TransformersCache
 from sampling.forward.causal_model import PromptReading
 from sampling.forward.models.adapter import TransformersWeights
-from sampling.forward.models.decoder_families import FAMILIES
+from sampling.forward.models.encoder_decoder.families import FAMILIES
 from utils.errors import UserError
 
 
