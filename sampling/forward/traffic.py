@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from sampling.forward.causal_model import CausalModel
-from sampling.forward.kernels.linear import Product
 from sampling.forward.models.lean import LeanModel
 from utils.errors import UserError
 
@@ -33,8 +32,8 @@ class Traffic:
 
     @classmethod
     def of(cls, model: CausalModel) -> "Traffic | None":
-        """Those of a model with a lean forward; of others they are not known."""
-        if not isinstance(model, LeanModel):
+        """Those of a model with a lean forward; of others they are not known, nor of experts, which tokens choose."""
+        if not isinstance(model, LeanModel) or any(layer.experts for layer in model.layers):
             return None
         shape = model.blocks.shape
         token = 2 * model.num_layers * shape.kv_heads * shape.head_dim * model.embedding.element_size()
@@ -104,10 +103,13 @@ def _held(part: Any) -> Iterator[tuple[object, int]]:
     elif isinstance(part, Tensor):
         opaque = part.layout != torch.strided  # a packed weight has no storage that could be shared
         yield id(part) if opaque else part.data_ptr(), part.numel() * part.element_size()
+    elif isinstance(part, tuple):
+        for inner in part:
+            yield from _held(inner)
     else:
         for inner in vars(part).values() if hasattr(part, "__dict__") else ():
             yield from _held(inner)
 
 
-def _products(model: LeanModel) -> list[Product]:
-    return [product for layer in model.layers for product in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+def _products(model: LeanModel) -> list[Any]:
+    return [part for layer in model.layers for part in (*layer.products().values(), layer.experts)]

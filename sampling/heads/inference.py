@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.linear import Kernel, Linear, LowRank, ReducedOutput
 from sampling.forward.kernels.probe import make_linear
-from sampling.forward.models.blocks import Attending, Blocks, fuse, rotary_table
+from sampling.forward.models.blocks import Attending, Blocks, rotary_table
+from sampling.forward.models.decoders.fusing import fuse
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.models.steps import BlockShape, Norm
 from sampling.heads.block import frequencies
@@ -134,9 +135,9 @@ def placed(head: Head, target: CausalModel) -> dict[str, Tensor]:
 
 def _blocks(config: HeadConfig, weights: dict[str, Tensor], target: CausalModel, prefixes: Sequence[str]) -> Blocks:
     """The blocks in the lean form, which takes their weights out, and a rotary table as long as both windows allow."""
-    cos, sin = rotary_table(*frequencies(config), min(config.window, target.window), target.embedding)
+    table = rotary_table(*frequencies(config), min(config.window, target.window), target.embedding)
     layers = tuple(fuse(weights, prefix, config.rms_norm_eps) for prefix in prefixes)
-    return Blocks(layers, cos, sin, BlockShape(config.heads, config.kv_heads, config.head_dim))
+    return Blocks(layers, (table,), BlockShape(config.heads, config.kv_heads, config.head_dim))
 
 
 def small_model(head: Head, target: CausalModel) -> LeanModel:

@@ -11,7 +11,8 @@ from sampling.forward.caches.rows import QueryRows, RowsSlot
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.linear import Kernel, Linear
 from sampling.forward.kernels.probe import make_linear
-from sampling.forward.models.blocks import Attending, Blocks, fuse, rotary_table
+from sampling.forward.models.blocks import Attending, Blocks, rotary_table
+from sampling.forward.models.decoders.fusing import fuse
 from sampling.forward.models.steps import BlockShape, Norm
 from sampling.forward.requests import ForwardRequest, StepGenerator
 from sampling.heads.block import frequencies
@@ -68,7 +69,7 @@ class OnePassForward:
         inject = _inject(config, weights)
         layers = tuple(fuse(weights, f"blocks.{place}.", eps) for place in range(config.layers))
         window = min(config.window, target.window)
-        cos, sin = rotary_table(*frequencies(config), window + config.steps + 1, target.embedding)
+        table = rotary_table(*frequencies(config), window + config.steps + 1, target.embedding)
         markov = None
         if config.markov_rank:
             after = make_linear(weights["markov_out.weight"].index_select(0, ids))
@@ -83,7 +84,7 @@ class OnePassForward:
             make_linear(weights["feature.weight"]),
             Norm(weights["feature_norm.weight"], eps),
             inject,
-            Blocks(layers, cos, sin, BlockShape(config.heads, config.kv_heads, config.head_dim)),
+            Blocks(layers, (table,), BlockShape(config.heads, config.kv_heads, config.head_dim)),
             Norm(weights["norm.weight"], eps),
             output_matrix(head, target),
             markov,
@@ -107,7 +108,7 @@ class OnePassForward:
     def injected(self, text: Tensor, positions: Tensor) -> Injected:
         """Keys and values of rows of the text, from what `read` gave."""
         blocks, shape = self.blocks, self.blocks.shape
-        cos, sin = blocks.cos[positions].unsqueeze(1), blocks.sin[positions].unsqueeze(1)
+        ((cos, sin),) = blocks.turns(positions)
         both = self.inject(text).view(len(text), len(blocks.layers), 2, shape.kv_heads, shape.head_dim)
         injected_rows = []
         for place, layer in enumerate(blocks.layers):

@@ -59,23 +59,17 @@ def lean_folder(folder: Path, device: torch.device, dtype: torch.dtype, weights:
     None where the lean forward does not cover it. Only our own conversions: their config.json is written whole, so
     that no default of a transformers class has to be known.
     """
-    converted = converted_shape(folder)
-    if converted is None:
+    config = converted_shape(folder)
+    if config is None:
         return None
-    config, inv_freq = converted
     refuse_indivisible(weights, folder.name, LayerSizes.of_config(config), f"target_weights {weights}")
     stored = _File(folder / WEIGHTS_FILE, device, dtype, weights)
-    return lean.from_weights(config, stored, inv_freq, format=FORMATS[weights])
+    return lean.from_weights(config, stored, FORMATS[weights])
 
 
-def converted_shape(folder: Path) -> tuple[Any, Tensor] | None:
-    """The configuration of a folder that this program converted, and its rotary frequencies; None as above."""
+def converted_shape(folder: Path) -> Any | None:
+    """The configuration of a folder that this program converted; None as above."""
     if not (folder / META).is_file() or not (folder / WEIGHTS_FILE).is_file():
         return None
     config = SimpleNamespace(**read_object(folder / "config.json"))
-    rope = getattr(config, "rope_parameters", {})
-    if not lean.covers(config.architectures[0], config) or rope.get("rope_type") != "default":
-        return None
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    steps = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    return config, 1.0 / rope["rope_theta"] ** steps
+    return config if lean.covers(config.architectures[0], config) else None

@@ -12,6 +12,7 @@ from torch import Tensor
 from sampling.forward.kernels.formats import FORMATS
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models import lean
+from sampling.forward.models.decoders.table import DECODERS
 from sampling.forward.models.lean import LeanModel
 from sampling.loading.checkpoint import LoadedModel, Placement
 from sampling.loading.embedded import embedded_gguf
@@ -38,7 +39,7 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
         "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072, "tie_word_embeddings": False,
     },
 }  # fmt: skip
-_DEVIATION, _THETA = 0.02, 10000.0
+_DEVIATION = 0.02
 _COPIES = 1.3  # fused products stand beside their parts, and packed ones beside plain ones, while they are made
 
 
@@ -83,18 +84,15 @@ def load_random(name: str, place: Placement, progress: Progress) -> LoadedModel:
 def random_model(name: str, config: Any, place: Placement) -> LeanModel:
     """A lean model of this configuration with `RandomWeights`; given: what it is called in errors.
 
-    The rotary table is that of plain RoPE, whatever the shape says: it costs the same. Raises `UserError` for a shape
-    that the lean forward does not cover, or that does not fit into memory.
+    Raises `UserError` for a shape that the lean forward does not cover, or that does not fit into memory.
     """
     architecture = (config.architectures or ["LlamaForCausalLM"])[0]
     if not lean.covers(architecture, config):
-        raise UserError(f"{name}: {architecture} has no lean forward; expected one of {one_of(lean.FAMILIES)}")
+        raise UserError(f"{name}: {architecture} has no lean forward; expected one of {one_of(list(DECODERS))}")
     refuse_indivisible(place.weights, name, LayerSizes.of_config(config), f"target_weights {place.weights}")
     weights = RandomWeights(config, place)
     _refuse_too_large(name, weights.numbers, place)
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    inv_freq = _THETA ** -(torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
-    return lean.from_weights(config, weights, inv_freq, format=FORMATS[place.weights])
+    return lean.from_weights(config, weights, FORMATS[place.weights])
 
 
 def config_of(sizes_text: str) -> Any:

@@ -10,13 +10,20 @@ from torch import Tensor, nn
 
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.linear import Arithmetic, Kernel, Linear, Prepared
+from sampling.forward.kernels.scores import Masks, Scores
 from sampling.forward.models.adapter import TransformersWeights
 from sampling.forward.models.blocks import Layer
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.models.steps import Heads, Norm, ProductFormat, Steps
 from utils.errors import UserError
 
-_NORMS = {"qkv": "attention_norm", "out": "attention, as it enters out", "gate_up": "mlp_norm", "down": "silu_and_mul"}
+_NORMS = {
+    "qkv": "attention_norm",
+    "out": "attention, as it enters out",
+    "gate_up": "mlp_norm",
+    "experts": "mlp_norm",
+    "down": "silu_and_mul",
+}
 
 
 @dataclass(slots=True)
@@ -142,15 +149,15 @@ class _RecordedSteps:
         return heads
 
     def join(
-        self, x: Tensor, raw: Tensor, rest: Prepared, of: Any, norm: Norm | None, into: Any
+        self, x: Tensor, raw: Tensor, rest: Prepared, of: Any, norms: tuple[Norm | None, Norm | None], into: Any
     ) -> tuple[Tensor, Prepared]:
-        joined, entered = self._inner.join(x, raw, rest, of, norm, into)
+        joined, entered = self._inner.join(x, raw, rest, of, norms, into)
         self._recording.add(f"{of.name}, residual", joined)
         self._entered(into, entered)
         return joined, entered
 
-    def leave(self, x: Tensor, raw: Tensor, rest: Prepared, of: ProductFormat) -> Tensor:
-        return self._inner.leave(x, raw, rest, of)
+    def leave(self, x: Tensor, raw: Tensor, rest: Prepared, of: ProductFormat, after: Norm | None = None) -> Tensor:
+        return self._inner.leave(x, raw, rest, of, after)
 
     def gate(self, raw: Tensor, rest: Prepared, of: ProductFormat, into: Any) -> Prepared:
         entered = self._inner.gate(raw, rest, of, into)
@@ -183,8 +190,8 @@ class _RecordedLayer:
     def __init__(self, inner: Any, name: str, recording: Recording) -> None:
         self._inner, self._name, self._recording = inner, name, recording
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        result: Tensor = self._inner.attend(query, keys, values, mask)
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Masks | None, scores: Scores) -> Tensor:
+        result: Tensor = self._inner.attend(query, keys, values, mask, scores)
         self._recording.add(self._name, result)
         return result
 
@@ -203,11 +210,11 @@ class _RecordedModel:
 
     def __init__(self, model: LeanModel, recording: Recording) -> None:
         def noting(layer: Layer, index: int) -> Layer:
-            names = ("qkv", "out", "gate_up", "down")
-            products: dict[str, Any] = {
-                name: _Product(getattr(layer, name), f"layers.{index}.{name}", recording) for name in names
+            parts: dict[str, Any] = {**layer.products(), **({"experts": layer.experts} if layer.experts else {})}
+            noted: dict[str, Any] = {
+                name: _Product(part, f"layers.{index}.{name}", recording) for name, part in parts.items()
             }
-            return replace(layer, **products)
+            return replace(layer, **noted)
 
         layers = tuple(noting(layer, index) for index, layer in enumerate(model.layers))
         steps: Any = _RecordedSteps(model.blocks.steps, recording)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sampling.forward.caches.rows_alone import attend_on
 from sampling.forward.kernels.batch_invariant import AttentionPattern
+from sampling.forward.kernels.scores import Masks, Scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class PerSequenceAttention:
     index: int
     rows: slice
     columns: int
-    mask: Tensor | None
+    mask: Masks | None
     sees: AttentionPattern | None
 
 
@@ -33,7 +34,7 @@ class PaddedAttention:
     rows: int
     columns: int
     at: Tensor | None
-    mask: Tensor | None
+    mask: Masks | None
     sees: AttentionPattern | None = None
 
 
@@ -48,26 +49,26 @@ class AttentionMetadata:
     attending: "Attending"
     rows: Tensor
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
         """Flat rows `[N, heads, D]` on the buffers of all sequences, `[B, kv_heads, capacity, D]`."""
         if isinstance(self.attending, PaddedAttention):
-            return _side_by_side(self.attending, query, keys, values)
-        parts = [_apart(part, query[part.rows], keys, values) for part in self.attending]
+            return _side_by_side(self.attending, query, keys, values, scores)
+        parts = [_apart(part, query[part.rows], keys, values, scores) for part in self.attending]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 Attending = PaddedAttention | tuple[PerSequenceAttention, ...]
 
 
-def _side_by_side(side: PaddedAttention, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def _side_by_side(side: PaddedAttention, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
     if side.at is not None:
         rows = (side.part.stop - side.part.start) * side.rows
         query = query.new_zeros(rows, *query.shape[1:]).index_copy_(0, side.at, query)
     keys, values = keys[side.part], values[side.part]
-    out = attend_on(query, keys, values, side.columns, side.mask, side.sees)
+    out = attend_on(query, keys, values, side.columns, side.mask, side.sees, scores)
     return out if side.at is None else out.index_select(0, side.at)
 
 
-def _apart(layout: PerSequenceAttention, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def _apart(layout: PerSequenceAttention, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
     place = slice(layout.index, layout.index + 1)
-    return attend_on(query, keys[place], values[place], layout.columns, layout.mask, layout.sees)
+    return attend_on(query, keys[place], values[place], layout.columns, layout.mask, layout.sees, scores)

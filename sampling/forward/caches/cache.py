@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.kernels.attention import grouped_attention
+from sampling.forward.kernels.scores import PLAIN_SCORES, Masks, Scores
 from sampling.forward.tree import is_chain, seen_in_tree
 from utils.device.sent import sent
 
@@ -79,13 +80,17 @@ class RollbackLayer:
         all_values[:, :, start:stop] = values
         return all_keys[:, :, :stop], all_values[:, :, :stop]
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, mask: Masks | None, scores: Scores = PLAIN_SCORES
+    ) -> Tensor:
         """Store the rows and attend from them: `[n, heads, D]` on `[n, kv_heads, D]` -> `[n, heads * D]`.
 
-        mask: additive, `[group * n, L]`, the rows of a group's heads below each other.
+        mask: `[group * n, L]`, the rows of a group's heads below each other.
         """
         keys, values = self.write(keys.transpose(0, 1).unsqueeze(0), values.transpose(0, 1).unsqueeze(0))
-        return grouped_attention(query, keys, values, mask)
+        start = scores.first(keys.shape[2]) if mask is None else 0
+        seen = None if mask is None else mask.within(scores.window)
+        return grouped_attention(query, keys[:, :, start:], values[:, :, start:], seen, scores)
 
 
 def refuse_crop(held: int, length: int) -> None:

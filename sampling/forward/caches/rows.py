@@ -23,6 +23,7 @@ from sampling.forward.caches.attention_metadata import (
 from sampling.forward.caches.rows_alone import AloneLayout, Buffers, FixedLayout, SingleLayout
 from sampling.forward.kernels.attention import folded_mask
 from sampling.forward.kernels.batch_invariant import AttentionPattern, CausalRows, attention_pattern, columns_for
+from sampling.forward.kernels.scores import PLAIN_SCORES, Masks, Scores
 from sampling.forward.models.steps import BlockShape
 from utils.device.sent import sent
 
@@ -58,12 +59,14 @@ class RowsLayer:
             buffer.view(-1, buffer.shape[-1]).index_copy_(0, layout.places, rows.flatten(0, 1))
         return stored
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    def attend(
+        self, query: Tensor, keys: Tensor, values: Tensor, mask: Masks | None, scores: Scores = PLAIN_SCORES
+    ) -> Tensor:
         """See `RollbackLayer.attend`, for flat rows; who sees whom is the cache's to know."""
         layout = self._owner.layout
         if isinstance(layout, AloneLayout):
-            return layout.attend(self._index, query, keys, values)
-        return layout.attend(query, *self.write(keys, values))
+            return layout.attend(self._index, query, keys, values, scores)
+        return layout.attend(query, *self.write(keys, values), scores)
 
 
 class RowsCache:
@@ -131,7 +134,7 @@ class RowsCache:
         self.make_room(feed.slot.length + feed.count)
         return self._lay_out_alone(feed, None, None)
 
-    def _lay_out_alone(self, feed: QueryRows, mask: Tensor | None, sees: AttentionPattern | None) -> Tensor:
+    def _lay_out_alone(self, feed: QueryRows, mask: Masks | None, sees: AttentionPattern | None) -> Tensor:
         """`lay_out` for one sequence."""
         start, stop = feed.slot.length, feed.slot.length + feed.count
         self.layout = SingleLayout(self.buffers(feed.slot.index), start, stop, mask, sees)
@@ -142,7 +145,7 @@ class RowsCache:
 
         There is room for them: nothing is read, and no address changes.
         """
-        self.layout = FixedLayout(self.buffers(index), rows, mask.shape[1], folded_mask(mask, self._group))
+        self.layout = FixedLayout(self.buffers(index), rows, mask.shape[1], Masks(folded_mask(mask, self._group)))
 
     def buffers(self, index: int) -> Buffers:
         """Where one sequence's rows are, good until there is more room."""
@@ -159,9 +162,9 @@ class RowsCache:
         heads = torch.arange(kv_heads, device=self.device)
         return ((of.unsqueeze(1) * kv_heads + heads) * capacity + places.unsqueeze(1)).flatten()
 
-    def folded(self, mask: Tensor) -> Tensor:
+    def folded(self, mask: Tensor) -> Masks:
         """A mask `[sequences, rows, columns]` as `PaddedAttention` has it."""
-        return folded_mask(mask, self._group).unsqueeze(1)
+        return Masks(folded_mask(mask, self._group).unsqueeze(1))
 
     def _positions(self, feeds: Sequence[QueryRows], places: Tensor) -> Tensor:
         """A row of a chain stands where it lies."""
@@ -189,14 +192,14 @@ class RowsCache:
                 fed_rows.slot.index, slice(start, stop), fed_rows.slot.length + fed_rows.count, *self._sees(fed_rows)
             )
 
-    def _sees(self, feed: QueryRows) -> tuple[Tensor | None, AttentionPattern | None]:
+    def _sees(self, feed: QueryRows) -> tuple[Masks | None, AttentionPattern | None]:
         """Mask or pattern of a sequence that attends by itself; neither where it sees all rows."""
         if self._batch_invariant:
             return None, self._chain(feed) if feed.seen is None else attention_pattern(feed.seen, self.keys.dtype)
         if feed.seen is None and feed.count == 1:
             return None, None
         seen = cache.seen(feed.slot.length, feed.count, None, self.device) if feed.seen is None else feed.seen
-        return folded_mask(cache.additive(seen, self.keys.dtype), self._group), None
+        return Masks(folded_mask(cache.additive(seen, self.keys.dtype), self._group)), None
 
     def _chain(self, feed: QueryRows) -> CausalRows:
         first = feed.slot.length + 1

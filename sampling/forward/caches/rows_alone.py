@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sampling.forward.kernels.attention import grouped_attention
 from sampling.forward.kernels.batch_invariant import AttentionPattern
+from sampling.forward.kernels.scores import Masks, Scores
 
 Buffers = Sequence[tuple[Tensor, Tensor]]
 """Keys and values of one sequence, `[1, kv_heads, capacity, D]` each, a pair for every layer."""
@@ -21,7 +22,7 @@ class AloneLayout:
         """Store rows `[n, kv_heads, D]`; the buffers of this sequence."""
         raise NotImplementedError
 
-    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
         """See `RowsLayer.attend`."""
         raise NotImplementedError
 
@@ -36,7 +37,7 @@ class FixedLayout(AloneLayout):
     buffers: Buffers
     rows: Tensor
     columns: int
-    mask: Tensor
+    mask: Masks
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """See `AloneLayout.write`."""
@@ -45,10 +46,10 @@ class FixedLayout(AloneLayout):
         stored_values[0].index_copy_(1, self.rows, values.transpose(0, 1))
         return stored
 
-    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
         """See `AloneLayout.attend`."""
         stored_keys, stored_values = self.write(layer, keys, values)
-        return attend_on(query, stored_keys, stored_values, self.columns, self.mask, None)
+        return attend_on(query, stored_keys, stored_values, self.columns, self.mask, None, scores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class SingleLayout(AloneLayout):
     buffers: Buffers
     start: int
     stop: int
-    mask: Tensor | None
+    mask: Masks | None
     sees: AttentionPattern | None
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,16 +70,27 @@ class SingleLayout(AloneLayout):
         stored_values.narrow(2, self.start, count).copy_(values.transpose(0, 1))
         return stored
 
-    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
         """See `AloneLayout.attend`."""
         stored_keys, stored_values = self.write(layer, keys, values)
-        return attend_on(query, stored_keys, stored_values, self.stop, self.mask, self.sees)
+        return attend_on(query, stored_keys, stored_values, self.stop, self.mask, self.sees, scores)
 
 
 def attend_on(
-    query: Tensor, keys: Tensor, values: Tensor, columns: int, mask: Tensor | None, sees: AttentionPattern | None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    columns: int,
+    mask: Masks | None,
+    sees: AttentionPattern | None,
+    scores: Scores,
 ) -> Tensor:
-    """`[n, heads, D]` on the first columns of buffers -> `[n, heads * D]`; see `AttentionPattern.attend`."""
+    """`[n, heads, D]` on the first columns of buffers -> `[n, heads * D]`; see `AttentionPattern.attend`.
+
+    Without mask and pattern, one token sees all columns that its window leaves.
+    """
     if sees is not None:
-        return sees.attend(query, keys, values)
-    return grouped_attention(query, keys.narrow(2, 0, columns), values.narrow(2, 0, columns), mask)
+        return sees.attend(query, keys, values, scores)
+    start = scores.first(columns) if mask is None else 0
+    keys, values = keys.narrow(2, start, columns - start), values.narrow(2, start, columns - start)
+    return grouped_attention(query, keys, values, None if mask is None else mask.within(scores.window), scores)

@@ -131,7 +131,9 @@ class TransformersRowsCache(RowsCache):
     def batched_mask(self, mask: Tensor | None) -> Tensor | None:
         """See `ViewedCache.batched_mask`; what is seen was laid out."""
         layout = self.layout
-        return layout.mask[None, None] if isinstance(layout, FixedLayout) else self.side.mask
+        if isinstance(layout, FixedLayout):
+            return layout.mask.within(None)[None, None]
+        return None if self.side.mask is None else self.side.mask.within(None)
 
     def column_positions(self, positions: Tensor) -> Tensor:
         """See `ViewedCache.column_positions`: a row of the text stands where it lies, a draft of a tree may not."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sampling.forward.kernels.batch_invariant import AttentionPattern, CausalRows, attention_pattern, columns_for
+from sampling.forward.kernels.scores import PLAIN_SCORES, Scores, explicit_attention
 
 FOLDED = "folded_sdpa"
 
@@ -22,19 +23,23 @@ _NO_CHANGE = frozenset(
 
 
 def grouped_attention(
-    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float | None = None
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scores: Scores = PLAIN_SCORES
 ) -> Tensor:
     """`[B * n, heads, D]` queries on `[B, kv_heads, L, D]` keys, `[B, kv_heads, L, E]` values -> `[B * n, heads * E]`.
 
-    Head h reads key/value head h // group. mask: additive, see `folded_mask`; None = all rows are seen. What the kernel
-    returns is laid out as the kernel likes, on a card otherwise than on a CPU.
+    Head h reads key/value head h // group. mask: additive, see `folded_mask`; None = all rows are seen. scores:
+    their window is the mask's to hide. What the kernel returns is laid out as the kernel likes, on a card otherwise
+    than on a CPU.
     """
     batch, kv_heads = keys.shape[:2]
     heads, dim = query.shape[1:]
     group, count = heads // kv_heads, query.shape[0] // batch
     by_head = query.reshape(batch, count, heads, dim).transpose(1, 2)
     folded = by_head.reshape(batch, kv_heads, group * count, dim)
-    out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scale)
+    if scores.fused:
+        out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scores.scale)
+    else:
+        out = explicit_attention(folded, keys, values, mask, scores)
     width = values.shape[-1]
     by_row = out.reshape(batch, kv_heads, group, count, width).permute(0, 3, 1, 2, 4)
     return by_row.reshape(batch * count, heads * width)
@@ -51,7 +56,7 @@ class _Patterns:
     def __init__(self) -> None:
         self._made: dict[int, tuple[Tensor, Sequence[AttentionPattern]]] = {}
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float | None) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scores: Scores) -> Tensor:
         """`[S * n, heads, D]` on `[S, kv_heads, L, D]`, which may be the beginning of a buffer.
 
         mask: `[S, 1, n, L]`, additive or bool.
@@ -62,9 +67,9 @@ class _Patterns:
         columns = columns_for(keys.shape[2], keys.dtype, keys.shape[3])
         keys, values = _with_room(keys, columns), _with_room(values, columns)
         if len(patterns) == 1:
-            return patterns[0].attend(query, keys, values, scale)
+            return patterns[0].attend(query, keys, values, scores)
         parts = zip(patterns, query.chunk(len(patterns)), keys.split(1), values.split(1), strict=True)
-        return torch.cat([pattern.attend(rows, known, meant, scale) for pattern, rows, known, meant in parts])
+        return torch.cat([pattern.attend(rows, known, meant, scores) for pattern, rows, known, meant in parts])
 
 
 def _seen(mask: Tensor) -> Tensor:
@@ -128,14 +133,14 @@ def _folded_for_transformers(
     batch, heads, count, dim = query.shape
     if (patterns := _patterns.get()) is not None and attention_mask is not None and attention_mask.shape[1] == 1:
         rows = query.transpose(1, 2).reshape(batch * count, heads, dim)
-        out = patterns.attend(rows, key, value, attention_mask, scaling)
+        out = patterns.attend(rows, key, value, attention_mask, Scores(scaling))
         return out.reshape(batch, count, heads, value.shape[-1]), None
     if attention_mask is not None and attention_mask.shape[1] == heads > 1:  # a mask a head
         attention_mask = attention_mask.reshape(batch, key.shape[1], -1, attention_mask.shape[-1])
     elif attention_mask is not None:
         attention_mask = folded_mask(attention_mask, heads // key.shape[1])
     rows = query.transpose(1, 2).reshape(batch * count, heads, dim)
-    out = grouped_attention(rows, key, value, attention_mask, scaling)
+    out = grouped_attention(rows, key, value, attention_mask, Scores(scaling))
     return out.reshape(batch, count, heads, value.shape[-1]), None
 
 

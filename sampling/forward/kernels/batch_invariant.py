@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sampling.forward.kernels.scores import PLAIN_SCORES, Scores, explicit_attention
 from utils.device.sent import sent
 
 COLUMNS = 512
@@ -24,10 +25,10 @@ _UNIT = 16
 class AttentionPattern(Protocol):
     """Which rows of the buffers n tokens see."""
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None = None) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scores: Scores = PLAIN_SCORES) -> Tensor:
         """`[S * n, heads, D]` on buffers of S sequences, `[S, kv_heads, capacity, D]` -> `[S * n, heads * D]`.
 
-        There is room for as many columns as `columns_for` says. scale: of the scores, 1 / sqrt(D) where none is given.
+        There is room for as many columns as `columns_for` says.
         """
         ...
 
@@ -82,21 +83,40 @@ class CausalRows:
 
     def __init__(self, counts: Tensor, dtype: torch.dtype) -> None:
         self._counts, self._dtype, self._most = counts, dtype, int(counts.max())
-        self._folded: dict[_Heads, _Folded] = {}
+        self._folded: dict[tuple[_Heads, int | None], _Folded] = {}
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None = None) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scores: Scores = PLAIN_SCORES) -> Tensor:
         """See `AttentionPattern.attend`."""
-        heads = _Heads(query.shape[1], keys.shape[1], query.shape[2])
-        folded = self._folded.get(heads) or self._fold(heads)
+        if not scores.fused:
+            return self._one_by_one(query, keys, values, scores)
+        key = _Heads(query.shape[1], keys.shape[1], query.shape[2]), scores.window
+        if key not in self._folded:
+            self._folded[key] = self._fold(*key)
+        folded = self._folded[key]
         keys, values = keys.narrow(2, 0, folded.columns), values.narrow(2, 0, folded.columns)
-        return folded.collect(_attended(folded.lay_out(query), keys, values, folded.mask, scale))
+        return folded.collect(_attended(folded.lay_out(query), keys, values, folded.mask, scores.scale))
 
-    def _fold(self, heads: _Heads) -> _Folded:
-        columns = columns_for(self._most, self._dtype, heads.dim)
-        unseen = torch.arange(columns, device=self._counts.device) >= self._counts.unsqueeze(-1)
+    def _fold(self, heads: _Heads, window: int | None) -> _Folded:
+        columns = torch.arange(columns_for(self._most, self._dtype, heads.dim), device=self._counts.device)
+        counts = self._counts.unsqueeze(-1)
+        unseen = columns >= counts
+        if window is not None:
+            unseen |= columns < counts - window
         mask = torch.zeros(unseen.shape, dtype=self._dtype, device=unseen.device)
-        self._folded[heads] = _Folded(mask.masked_fill_(unseen, torch.finfo(self._dtype).min), heads)
-        return self._folded[heads]
+        return _Folded(mask.masked_fill_(unseen, torch.finfo(self._dtype).min), heads)
+
+    def _one_by_one(self, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
+        """Each token over the columns that it sees and no others, as it attends alone."""
+        sequences, count = self._counts.shape
+        folded = query.view(sequences, count, keys.shape[1], -1, query.shape[2])
+        out = query.new_empty(sequences, count, query.shape[1] * values.shape[-1])
+        for sequence, counts in enumerate(self._counts.tolist()):
+            for row, stop in enumerate(counts):
+                start = scores.first(stop)
+                known, meant = (part[sequence : sequence + 1, :, start:stop] for part in (keys, values))
+                token = folded[sequence, row].unsqueeze(0)
+                out[sequence, row] = explicit_attention(token, known, meant, None, scores).flatten()
+        return out.flatten(0, 1)
 
 
 class _RootToLeafPath(NamedTuple):
@@ -126,7 +146,7 @@ class RootToLeafPaths:
             for tokens in _share_paths(ways)
         ]
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scale: float | None = None) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scores: Scores = PLAIN_SCORES) -> Tensor:
         """See `AttentionPattern.attend`; the rows lie as they did when it ends."""
         out = query.new_empty(len(query), query.shape[1] * values.shape[-1])
         held = [
@@ -135,7 +155,7 @@ class RootToLeafPaths:
         for tokens, rows, chain in self._paths:
             for moving, before in held:
                 torch.index_select(before, 2, rows, out=moving.narrow(2, 0, len(rows)))
-            out.index_copy_(0, tokens, chain.attend(query.index_select(0, tokens), keys, values, scale))
+            out.index_copy_(0, tokens, chain.attend(query.index_select(0, tokens), keys, values, scores))
         for moving, before in held:
             moving.copy_(before)
         return out

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from sampling.forward.kernels.formats import FORMATS
+from sampling.forward.models.decoders.table import DECODERS, text_config
 from sampling.forward.models.lean import LeanModel
 from utils.errors import UserError
 
@@ -24,15 +25,18 @@ class LayerSizes:
     @classmethod
     def of_config(cls, config: Any) -> "LayerSizes":
         """config: what `lean.covers` accepts."""
-        heads = config.num_attention_heads
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-        return cls(config.hidden_size, config.intermediate_size, heads, config.num_key_value_heads, head_dim)
+        config = text_config(config)
+        decoder = DECODERS[config.model_type](config)
+        shape = decoder.shape
+        return cls(config.hidden_size, decoder.inner, shape.heads, shape.kv_heads, shape.head_dim)
 
     @classmethod
     def of_model(cls, model: LeanModel) -> "LayerSizes":
         """The sizes of a loaded model."""
         nothing = torch.zeros(1, model.embedding.shape[1], device=model.device, dtype=model.dtype)
-        inner = model.layers[0].gate_up(nothing).shape[1] // 2
+        layer = model.layers[-1]
+        gate_up = layer.experts.gate_up[0] if layer.experts else layer.mlp
+        inner = gate_up(nothing).shape[1] // 2
         shape = model.blocks.shape
         return cls(nothing.shape[1], inner, shape.heads, shape.kv_heads, shape.head_dim)
 

@@ -14,49 +14,74 @@ import torch
 from torch import Tensor
 
 from sampling.forward.kernels.attention import folded_mask
-from sampling.forward.kernels.linear import Kernel, Product
-from sampling.forward.kernels.probe import make_linear
+from sampling.forward.kernels.linear import Kernel, Prepared, Product
+from sampling.forward.kernels.scores import PLAIN_SCORES, Masks, Scores
+from sampling.forward.models.experts import Experts
 from sampling.forward.models.steps import BlockShape, Norm, Steps
+
+RotaryTable = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The weights of one block; `q_norm` and `k_norm` are there where the family has them."""
+    """The weights of one block. A norm is None where the family has none there.
+
+    attention_after, mlp_after: norms of what a half adds. scores: of its attention. table: which of the blocks' rotary
+    tables turns it. An MLP is gate_up and down, or experts.
+    """
 
     attention_norm: Norm | None
     qkv: Product
     q_norm: Norm | None
     k_norm: Norm | None
     out: Product
-    mlp_norm: Norm
-    gate_up: Product
-    down: Product
+    mlp_norm: Norm | None
+    gate_up: Product | None
+    down: Product | None
+    attention_after: Norm | None = None
+    mlp_after: Norm | None = None
+    scores: Scores = PLAIN_SCORES
+    table: int = 0
+    experts: Experts | None = None
+
+    @property
+    def norm(self) -> Norm:
+        """A norm over the width of the model."""
+        norms = dict(self.norms())
+        return next(norms[name] for name in ("mlp_norm", "attention_norm", "attention_after") if name in norms)
+
+    @property
+    def mlp(self) -> Product:
+        """What rows enter first in the MLP."""
+        into = self.experts or self.gate_up
+        assert into is not None, "a layer has an MLP or experts"
+        return into
 
     def norms(self) -> Iterator[tuple[str, Norm]]:
         """Those that there are, by name."""
-        for name in ("attention_norm", "q_norm", "k_norm", "mlp_norm"):
+        for name in ("attention_norm", "q_norm", "k_norm", "mlp_norm", "attention_after", "mlp_after"):
             norm = getattr(self, name)
             if norm is not None:
                 yield name, norm
 
+    def products(self) -> dict[str, Product]:
+        """Those of the layer itself that there are, by name."""
+        named = {name: getattr(self, name) for name in ("qkv", "out", "gate_up", "down")}
+        return {name: product for name, product in named.items() if product is not None}
+
     def with_kernel(self, kernel: Kernel) -> "Layer":
         """The same layer, its products computed by another kernel."""
-        return replace(
-            self,
-            qkv=self.qkv.with_kernel(kernel),
-            out=self.out.with_kernel(kernel),
-            gate_up=self.gate_up.with_kernel(kernel),
-            down=self.down.with_kernel(kernel),
-        )
+        experts = None if self.experts is None else self.experts.with_kernel(kernel)
+        products: dict[str, Any] = {name: product.with_kernel(kernel) for name, product in self.products().items()}
+        return replace(self, experts=experts, **products)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks one after the other, with the rotary table `[window, head_dim]` that they share."""
+    """Blocks one after the other, with the rotary tables that they share: cos and sin, `[window, head_dim]` each."""
 
     layers: tuple[Layer, ...]
-    cos: Tensor
-    sin: Tensor
+    tables: tuple[RotaryTable, ...]
     shape: BlockShape
     compiled: Steps | None = None
 
@@ -64,6 +89,10 @@ class Blocks:
     def steps(self) -> Steps:
         """What happens between the products, compiled where that was asked for."""
         return self.compiled or Steps(self.shape)
+
+    def turns(self, positions: Tensor) -> list[RotaryTable]:
+        """cos and sin of these positions `[n]` in each table, `[n, 1, head_dim]`."""
+        return [(cos[positions].unsqueeze(1), sin[positions].unsqueeze(1)) for cos, sin in self.tables]
 
     def run(
         self,
@@ -74,25 +103,42 @@ class Blocks:
         read: Tensor | None = None,
     ) -> Iterator[Tensor]:
         """The state `[n, H]` after each block. `read`: what the first attention reads instead of its norm of x."""
-        cos, sin = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
-        mask = None if mask is None else folded_mask(mask, self.shape.heads // self.shape.kv_heads)
-        steps, first = self.steps, self.layers[0]
+        turns = self.turns(positions)
+        masks = None if mask is None else Masks(folded_mask(mask, self.shape.heads // self.shape.kv_heads))
+        steps, first, parallel = self.steps, self.layers[0], self.shape.parallel
         if read is None:
-            read = x if first.attention_norm is None else first.attention_norm(x)
+            read = _normed(x, first.attention_norm)
         entered = steps.enter(read, first.qkv)
         for layer, following, rows in zip(self.layers, [*self.layers[1:], None], cache.layers, strict=True):
-            qkv, out, gate_up, down = layer.qkv, layer.out, layer.gate_up, layer.down
             norms = layer.q_norm, layer.k_norm
-            heads = steps.turn(qkv.product(entered[0]), entered[1:], qkv, norms, cos, sin)
-            entered = steps.enter(rows.attend(*heads, mask), out)
-            x, entered = steps.join(x, out.product(entered[0]), entered[1:], out, layer.mlp_norm, gate_up)
-            entered = steps.gate(gate_up.product(entered[0]), entered[1:], gate_up, down)
-            raw = down.product(entered[0])
-            if following is None:
-                x = steps.leave(x, raw, entered[1:], down)
+            heads = steps.turn(layer.qkv.product(entered[0]), entered[1:], layer.qkv, norms, *turns[layer.table])
+            entered = steps.enter(rows.attend(*heads, masks, layer.scores), layer.out)
+            raw = layer.out.product(entered[0])
+            if parallel:
+                x = steps.leave(x, raw, entered[1:], layer.out)
+                entered = steps.enter(read, layer.mlp)
             else:
-                x, entered = steps.join(x, raw, entered[1:], down, following.attention_norm, following.qkv)
-            yield x
+                norms = layer.attention_after, layer.mlp_norm
+                x, entered = steps.join(x, raw, entered[1:], layer.out, norms, layer.mlp)
+            of, raw, rest = self._mlp(layer, entered)
+            if following is None:
+                yield steps.leave(x, raw, rest, of, layer.mlp_after)
+            elif parallel:
+                yield (x := steps.leave(x, raw, rest, of))
+                read = _normed(x, following.attention_norm)
+                entered = steps.enter(read, following.qkv)
+            else:
+                norms = layer.mlp_after, following.attention_norm
+                x, entered = steps.join(x, raw, rest, of, norms, following.qkv)
+                yield x
+
+    def _mlp(self, layer: Layer, entered: Prepared) -> tuple[Product, Tensor, Prepared]:
+        """The last product of a layer, what it gave of rows that entered the MLP, and what leaving it needs."""
+        if layer.gate_up is None or layer.down is None:
+            return layer.mlp, layer.mlp.product(entered[0]), ()
+        raw = layer.gate_up.product(entered[0])
+        entered = self.steps.gate(raw, entered[1:], layer.gate_up, layer.down)
+        return layer.down, layer.down.product(entered[0]), entered[1:]
 
     def with_kernel(self, kernel: Kernel) -> "Blocks":
         """The same blocks, their products computed by another kernel."""
@@ -117,35 +163,14 @@ class Weights(Protocol):
     def pop(self, name: str, default: Any, /) -> Any: ...
 
 
-def fuse(weights: Weights, prefix: str, eps: float, kernel: Kernel = make_linear) -> Layer:
-    """One block of the weights by their transformers names behind `prefix`, its products computed by `kernel`."""
-
-    def norm(name: str) -> Norm | None:
-        weight = weights.pop(f"{prefix}{name}.weight", None)
-        return None if weight is None else Norm(weight, eps)
-
-    def joined(*names: str) -> Product:
-        """Linear layers of one input as one product, outputs side by side."""
-        weight = torch.cat([weights.pop(f"{prefix}{name}.weight") for name in names])
-        biases = [weights.pop(f"{prefix}{name}.bias") for name in names if f"{prefix}{name}.bias" in weights]
-        return kernel(weight, torch.cat(biases) if biases else None)
-
-    return Layer(
-        attention_norm=norm("input_layernorm"),
-        qkv=joined("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-        q_norm=norm("self_attn.q_norm"),
-        k_norm=norm("self_attn.k_norm"),
-        out=joined("self_attn.o_proj"),
-        mlp_norm=Norm(weights.pop(f"{prefix}post_attention_layernorm.weight"), eps),
-        gate_up=joined("mlp.gate_proj", "mlp.up_proj"),
-        down=joined("mlp.down_proj"),
-    )
+def _normed(x: Tensor, norm: Norm | None) -> Tensor:
+    return x if norm is None else norm(x)
 
 
-def rotary_table(inv_freq: Tensor, scale: float, window: int, like: Tensor) -> tuple[Tensor, Tensor]:
+def rotary_table(inv_freq: Tensor, scale: float, window: int, like: Tensor) -> RotaryTable:
     """cos and sin `[window, head_dim]`; sin carries the sign of the rotation, so that a roll replaces it.
 
-    rotate_half(x) = (-x2, x1) and roll(x, D / 2) = (x2, x1): the first half of sin is negated.
+    rotate_half(x) = (-x2, x1) and roll(x, D / 2) = (x2, x1): the first half of sin is negated. inv_freq: `[D / 2]`.
     """
     positions = torch.arange(window, device=like.device, dtype=torch.float32)
     angles = positions.unsqueeze(1) * inv_freq.to(like.device, torch.float32)

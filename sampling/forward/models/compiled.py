@@ -72,7 +72,9 @@ def _name(formulas: Formulas, call: Call) -> str:
     tensors = [(tuple(tensor.shape), str(tensor.dtype)) for tensor in call.tensors]
     machine = cpu_name(), torch.backends.cpu.get_cpu_capability(), torch.__version__, torch.version.git_version
     products = [product.name for product in call.products]
-    about = repr((call.key[:2], products, tensors, formulas.shape, formulas.eps, machine)).encode()
+    about = repr(
+        (call.key[:2], products, tensors, formulas.shape, formulas.norm.eps, formulas.norm.centred, machine)
+    ).encode()
     sources = (inspect.getsource(module).encode() for module in _SOURCES)
     return f"{call.step}-{hashlib.sha256(b''.join([about, *sources])).hexdigest()[:24]}"
 

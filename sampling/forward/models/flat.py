@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from sampling.forward.caches.cache import RollbackCache
 from sampling.forward.kernels.linear import Arithmetic, Prepared
 from sampling.forward.models.blocks import Blocks
-from sampling.forward.models.steps import Heads, Norm, ProductFormat, Steps
+from sampling.forward.models.steps import SILU, Heads, Norm, ProductFormat, Steps, centred_norm, gated
 
 ROWS = 5
 """Of the tensors that a step is tried on."""
@@ -81,10 +81,16 @@ class FlatSteps(Steps):
         return query, keys, values
 
     def join(
-        self, x: Tensor, raw: Tensor, rest: Prepared, of: ProductFormat, norm: Norm | None, into: ProductFormat
+        self,
+        x: Tensor,
+        raw: Tensor,
+        rest: Prepared,
+        of: ProductFormat,
+        norms: tuple[Norm | None, Norm | None],
+        into: ProductFormat,
     ) -> tuple[Tensor, Prepared]:
-        products = of.arithmetic, into.arithmetic
-        joined, *entered = self.call("join", (x, raw, *rest), (of.added, _weight(norm)), products)
+        products, weights = (of.arithmetic, into.arithmetic), (of.added, _weight(norms[0]), _weight(norms[1]))
+        joined, *entered = self.call("join", (x, raw, *rest), weights, products)
         return joined, tuple(entered)
 
     def gate(self, raw: Tensor, rest: Prepared, of: ProductFormat, into: ProductFormat) -> Prepared:
@@ -97,9 +103,12 @@ def _weight(norm: Norm | None) -> Tensor | None:
 
 @dataclass(frozen=True, slots=True)
 class Formulas(FlatSteps):
-    """The steps as formulas of tensors alone; seen: an example of each, for the compiler."""
+    """The steps as formulas of tensors alone.
 
-    eps: float
+    norm: an example of the model's norms. seen: an example of each step, for the compiler.
+    """
+
+    norm: Norm
     seen: dict[Key, Call]
 
     def call(self, step: str, rows: Rows, weights: Absent = (), products: Products = ()) -> list[Tensor]:
@@ -112,14 +121,14 @@ class Formulas(FlatSteps):
         steps = _Loops(self.shape)
         of = _ProductFormat(call.products[0], call.weights[0] if call.weights else None)
         into = _ProductFormat(call.products[-1], None)
-        norms: list[Any] = [None if weight is None else _Formula(weight, self.eps) for weight in call.weights[1:]]
+        norms: list[Any] = [None if weight is None else _Formula(weight, self.norm) for weight in call.weights[1:]]
         match call.step, call.rows:
             case "enter", (x,):
                 return list(steps.enter(x, into))
             case "turn", (raw, *rest, cos, sin):
                 return list(steps.turn(raw, tuple(rest), of, (norms[0], norms[1]), cos, sin))
             case "join", (x, raw, *rest):
-                joined, entered = steps.join(x, raw, tuple(rest), of, norms[0], into)
+                joined, entered = steps.join(x, raw, tuple(rest), of, (norms[0], norms[1]), into)
                 return [joined, *entered]
             case "gate", (raw, *rest):
                 return list(steps.gate(raw, tuple(rest), of, into))
@@ -139,21 +148,25 @@ class _Loops(Steps):
 
     __slots__ = ()
 
-    def silu_and_mul(self, both: Tensor) -> Tensor:
+    def gated(self, both: Tensor) -> Tensor:
+        if self.shape.gate != SILU:
+            return gated(both, self.shape.gate)
         gate, up = both.chunk(2, dim=-1)
         return F.silu(gate) * up
 
 
 class _Formula:
-    """RMSNorm without what `Norm` does for single operations' sake."""
+    """A norm like another one, without what `Norm` does for single operations' sake."""
 
-    def __init__(self, weight: Tensor, eps: float) -> None:
-        self._weight, self._eps = weight, eps
+    def __init__(self, weight: Tensor, like: Norm) -> None:
+        self.weight, self._eps, self._centred = weight, like.eps, like.centred
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self._centred:
+            return centred_norm(x, self.weight, self._eps)
         wide = x.float()
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self._eps)
-        return (wide * scale * self._weight.float()).to(x.dtype)
+        return (wide * scale * self.weight.float()).to(x.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +182,10 @@ class CompiledSteps(FlatSteps):
 
 def examples(blocks: Blocks) -> Formulas:
     """The steps that these blocks call, each with the tensors of a forward of a few rows."""
-    first = blocks.layers[0]
-    formulas = Formulas(blocks.shape, first.mlp_norm.eps, {})
-    cache = RollbackCache(len(blocks.layers), blocks.cos.device, blocks.cos.dtype)
-    x = torch.randn(ROWS, len(first.mlp_norm.weight), generator=torch.Generator().manual_seed(0)).to(blocks.cos)
+    norm, (cos, _) = blocks.layers[0].norm, blocks.tables[0]
+    formulas = Formulas(blocks.shape, norm, {})
+    cache = RollbackCache(len(blocks.layers), cos.device, cos.dtype)
+    x = torch.randn(ROWS, len(norm.weight), generator=torch.Generator().manual_seed(0)).to(cos)
     positions = torch.arange(ROWS, device=x.device)
     for _ in replace(blocks, compiled=formulas).run(x, positions, cache.mask(ROWS), cache):
         pass

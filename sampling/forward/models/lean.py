@@ -1,4 +1,4 @@
-"""A lean forward for Llama-family models: an embedding, blocks, an output matrix, and weights shared by all."""
+"""A lean forward for decoder-only models: an embedding, blocks, an output matrix, and weights shared by all."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,24 +15,25 @@ from sampling.forward.kernels.formats import FORMATS, FULL, Format
 from sampling.forward.kernels.int8 import Int8Linear
 from sampling.forward.kernels.linear import Kernel, Linear
 from sampling.forward.kernels.probe import kernel_name
-from sampling.forward.models.blocks import Attending, Blocks, Layer, Weights, fuse, rotary_table
+from sampling.forward.models.blocks import Attending, Blocks, Layer, Weights
 from sampling.forward.models.compiled import compiled
+from sampling.forward.models.decoders.fusing import fuse, norm_of
+from sampling.forward.models.decoders.rope import tables
+from sampling.forward.models.decoders.table import DECODERS, described, text_config
 from sampling.forward.models.fused import fused
-from sampling.forward.models.steps import BlockShape, Norm
+from sampling.forward.models.steps import Norm
 from utils.errors import UserError
 
 if TYPE_CHECKING:  # transformers' model code costs seconds to import, and a lean model needs none of it
     from transformers import PreTrainedModel
-
-FAMILIES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-_STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 
 
 @dataclass(frozen=True)
 class LeanModel:
     """A causal model as a list of blocks between an embedding and an output matrix.
 
-    tied: the output matrix is the embedding. batch_invariant: see `Format`.
+    tied: the output matrix is the embedding. batch_invariant: see `Format`. embedding_scale, logit_scale: factors.
+    logit_cap: a logit z becomes logit_cap * tanh(z / logit_cap).
     """
 
     embedding: Tensor
@@ -43,6 +44,9 @@ class LeanModel:
     vocab_size: int
     tied: bool
     batch_invariant: bool = False
+    embedding_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_cap: float | None = None
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -134,6 +138,8 @@ class LeanModel:
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See `CausalModel.forward`; rows: how many from the end, or which `[m]`."""
         x = F.embedding(tokens, self.embedding)
+        if self.embedding_scale != 1.0:
+            x = x * self.embedding_scale
         states = {0: x} if 0 in hidden else {}
         for index, state in enumerate(self.blocks.run(x, positions, mask, cache), start=1):
             x = state
@@ -146,7 +152,14 @@ class LeanModel:
         if self.num_layers in hidden:
             states[self.num_layers] = final
         rows_wanted = final[len(tokens) - rows :] if isinstance(rows, int) else final.index_select(0, rows)
-        return self.head(rows_wanted), states
+        return self._scaled(self.head(rows_wanted)), states
+
+    def _scaled(self, logits: Tensor) -> Tensor:
+        if self.logit_scale != 1.0:
+            logits = logits * self.logit_scale
+        if self.logit_cap is not None:
+            logits = torch.tanh(logits / self.logit_cap) * self.logit_cap
+        return logits
 
 
 def fits(model: "PreTrainedModel") -> bool:
@@ -155,52 +168,61 @@ def fits(model: "PreTrainedModel") -> bool:
 
 
 def covers(architecture: str, config: Any) -> bool:
-    """Whether the lean forward computes this: a known family, SiLU, full attention, static rotary table."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    return (
-        architecture in FAMILIES
-        and config.hidden_act == "silu"
-        and rope.get("rope_type", "default") in _STATIC_ROPE
-        and all(kind == "full_attention" for kind in getattr(config, "layer_types", None) or ())
-    )
+    """Whether the lean forward computes this: see `described`."""
+    return described(architecture, config) is not None
+
+
+def divides(architecture: str, config: Any) -> bool:
+    """Whether it does, and its weights can be cut for several processes by whole heads; see `Decoder`."""
+    decoder = described(architecture, config)
+    return decoder is not None and decoder.divides and text_config(config) is config
 
 
 def from_transformers(model: "PreTrainedModel", release: bool = False, format: Format = FORMATS[FULL]) -> LeanModel:
-    """The lean form of a model that `fits`.
+    """The lean form of a model that `fits`; of one that sees as well, that of its text model.
 
     release: empty the model's own weights, so that they are freed block by block while they are fused and
     the two forms never stand in memory together. The transformers model is unusable afterwards.
     """
-    weights = {name: weight.detach() for name, weight in model.named_parameters(remove_duplicate=False)}
-    rotary = model.model.rotary_emb
-    inv_freq = rotary.inv_freq
+    weights = {
+        name.replace("model.language_model.", "model."): weight.detach()
+        for name, weight in model.named_parameters(remove_duplicate=False)
+    }
+    config = text_config(model.config)
     if release:
         model.to("meta")
-    return from_weights(model.config, weights, inv_freq, rotary.attention_scaling, format)
+    return from_weights(config, weights, format)
 
 
-def from_weights(
-    config: Any, weights: Weights, inv_freq: Tensor, rope_scale: float = 1.0, format: Format = FORMATS[FULL]
-) -> LeanModel:
+def from_weights(config: Any, weights: Weights, format: Format = FORMATS[FULL]) -> LeanModel:
     """The lean form of the weights by their transformers names, which are taken out of the mapping as they are fused.
 
-    config: what `covers` accepts. inv_freq: `[head_dim / 2]` rotary frequencies; rope_scale: factor on cos
-    and sin (YaRN). A checkpoint without `lm_head.weight` ties it to the embedding.
+    config: of a text model that `covers` accepts. A checkpoint without `lm_head.weight` ties it to the embedding.
     """
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    shape = BlockShape(config.num_attention_heads, config.num_key_value_heads, head_dim)
+    decoder = DECODERS[config.model_type](config)
     absent = "lm_head.weight" not in weights
     embedding = weights.pop("model.embed_tokens.weight")
     output = weights.pop("lm_head.weight", embedding)
     tied = absent or output.data_ptr() == embedding.data_ptr()
     head = format.output(output, weights.pop("lm_head.bias", None))
     del output  # the blocks come next, and a packed or rounded head is a copy
-    eps = config.rms_norm_eps
+    names, still = decoder.names, len(decoder.ropes)
     blocks = tuple(
-        fuse(weights, f"model.layers.{index}.", eps, format.blocks) for index in range(config.num_hidden_layers)
+        fuse(weights, f"model.layers.{index}.", decoder.eps, format.blocks, names, layer.with_table(still))
+        for index, layer in enumerate(decoder.layers)
     )
-    cos, sin = rotary_table(inv_freq, rope_scale, config.max_position_embeddings, embedding)
-    norm = Norm(weights.pop("model.norm.weight"), eps)
-    window, vocab_size = config.max_position_embeddings, config.vocab_size
-    batch_invariant = format.batch_invariant_on(embedding.device)
-    return LeanModel(embedding, Blocks(blocks, cos, sin, shape), norm, head, window, vocab_size, tied, batch_invariant)
+    window = config.max_position_embeddings
+    norm = norm_of(weights.pop("model.norm.weight"), decoder.eps, names)
+    return LeanModel(
+        embedding,
+        Blocks(blocks, tables(decoder, window, embedding), decoder.shape),
+        norm,
+        head,
+        window,
+        config.vocab_size,
+        tied,
+        format.batch_invariant_on(embedding.device),
+        float(torch.tensor(decoder.embedding_scale).to(embedding.dtype)),
+        decoder.logit_scale,
+        decoder.logit_cap,
+    )

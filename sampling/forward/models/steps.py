@@ -14,35 +14,54 @@ from torch.nn import functional as F
 from sampling.forward.kernels.linear import Arithmetic, Prepared
 from sampling.forward.models.swiglu import silu_and_mul
 
+SILU, GELU_TANH = "silu", "gelu_pytorch_tanh"
+GATES = (SILU, GELU_TANH)
+"""Activations of a gate, by transformers' names."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockShape:
-    """Heads and their width."""
+    """Heads and their width, and what a block does between its products.
+
+    gate: the activation of the MLP's gate, one of `GATES`. residual_scale: factor on what a half of a block adds.
+    parallel: attention and MLP read the same norm (Cohere).
+    """
 
     heads: int
     kv_heads: int
     head_dim: int
+    gate: str = SILU
+    residual_scale: float = 1.0
+    parallel: bool = False
 
 
 class Norm:
     """RMSNorm, x / sqrt(mean(x^2) + eps) * weight, over the last dimension.
 
     On a CPU it takes four operations in float32 instead of the nine behind `F.rms_norm`:
-    sqrt(|x|^2 + d eps) is hypot(|x|, sqrt(d eps)), and sqrt(d) goes into the weight.
+    sqrt(|x|^2 + d eps) is hypot(|x|, sqrt(d eps)), and sqrt(d) goes into the weight. centred: the mean is taken off
+    first, which makes it a LayerNorm without a bias.
     """
 
-    def __init__(self, weight: Tensor, eps: float) -> None:
-        self.weight, self.eps = weight, eps
+    def __init__(self, weight: Tensor, eps: float, centred: bool = False) -> None:
+        self.weight, self.eps, self.centred = weight, eps, centred
         self._scaled = weight.float() * len(weight) ** 0.5
         self._floor = self._scaled.new_full((), (len(weight) * eps) ** 0.5)
         self._short = weight.device.type == "cpu"
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self.centred:
+            return centred_norm(x, self.weight, self.eps)
         if not self._short:
-            return F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
+            return F.rms_norm(x.to(self.weight.dtype), x.shape[-1:], self.weight, self.eps).to(x.dtype)
         wide = x.float()
         length = torch.hypot(torch.linalg.vector_norm(wide, dim=-1, keepdim=True), self._floor)
         return (wide / length).mul_(self._scaled).to(x.dtype)
+
+
+def centred_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """LayerNorm without a bias."""
+    return F.layer_norm(x.float(), x.shape[-1:], weight.float(), None, eps).to(x.dtype)
 
 
 Heads = tuple[Tensor, Tensor, Tensor]
@@ -86,28 +105,53 @@ class Steps:
         turning = mixed[:, : heads + kv_heads]
         q_norm, k_norm = norms
         if q_norm is not None and k_norm is not None:
-            turning = torch.cat([q_norm(turning[:, :heads]), k_norm(turning[:, heads:])], dim=1)
+            turning = torch.cat([_by_head(q_norm, turning[:, :heads]), _by_head(k_norm, turning[:, heads:])], dim=1)
         turned = torch.addcmul(turning * cos, turning.roll(dim // 2, -1), sin)
         return turned[:, :heads], turned[:, heads:], mixed[:, heads + kv_heads :]
 
     def join(
-        self, x: Tensor, raw: Tensor, rest: Prepared, of: ProductFormat, norm: Norm | None, into: ProductFormat
+        self,
+        x: Tensor,
+        raw: Tensor,
+        rest: Prepared,
+        of: ProductFormat,
+        norms: tuple[Norm | None, Norm | None],
+        into: ProductFormat,
     ) -> tuple[Tensor, Prepared]:
-        """The residual, and what the next product takes of its norm."""
-        joined = self.leave(x, raw, rest, of)
+        """The residual, and what the next product takes of its norm; norms: of what is added, and of the sum."""
+        after, norm = norms
+        joined = self.leave(x, raw, rest, of, after)
         return joined, into.arithmetic.enter(joined if norm is None else norm(joined))
 
-    def leave(self, x: Tensor, raw: Tensor, rest: Prepared, of: ProductFormat) -> Tensor:
+    def leave(self, x: Tensor, raw: Tensor, rest: Prepared, of: ProductFormat, after: Norm | None = None) -> Tensor:
         """The residual alone."""
-        return x + _leave(raw, rest, of).to(x.dtype)
+        more = _leave(raw, rest, of).to(x.dtype)
+        if after is not None:
+            more = after(more)
+        return x + (more if self.shape.residual_scale == 1.0 else more * self.shape.residual_scale)
 
     def gate(self, raw: Tensor, rest: Prepared, of: ProductFormat, into: ProductFormat) -> Prepared:
-        """SwiGLU of gate and up, which lie side by side, and what the next product takes of it."""
-        return into.arithmetic.enter(self.silu_and_mul(_leave(raw, rest, of)))
+        """The gated product of gate and up, which lie side by side, and what the next product takes of it."""
+        return into.arithmetic.enter(self.gated(_leave(raw, rest, of)))
 
-    def silu_and_mul(self, both: Tensor) -> Tensor:
-        """SiLU(gate) * up."""
+    def gated(self, both: Tensor) -> Tensor:
+        """activation(gate) * up."""
+        return gated(both, self.shape.gate)
+
+
+def gated(both: Tensor, gate: str) -> Tensor:
+    """activation(gate) * up of gate and up side by side, `[n, 2 I]` -> `[n, I]`; gate: one of `GATES`."""
+    if gate == SILU:
         return silu_and_mul(both)
+    first, second = both.chunk(2, dim=-1)
+    return F.gelu(first, approximate="tanh") * second
+
+
+def _by_head(norm: Norm, rows: Tensor) -> Tensor:
+    """A norm of each head's part of rows `[n, heads, D]`, or of all of them as one (OLMo 2)."""
+    if len(norm.weight) == rows.shape[2]:
+        return norm(rows)
+    return norm(rows.flatten(1)).view_as(rows)
 
 
 def _leave(raw: Tensor, rest: Prepared, of: ProductFormat) -> Tensor:

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 from sampling.forward.kernels.linear import Kernel, Linear, PlainLinear, Product
 from sampling.forward.models import lean
 from sampling.forward.models.blocks import Layer, Weights
-from sampling.forward.models.steps import BlockShape
 from sampling.forward.sharded.cut import TensorCut
 from sampling.forward.sharded.group import ProcessGroup
 
@@ -46,12 +45,12 @@ class SideBySide:
         return SideBySide(self._part.with_kernel(kernel), self._group, self._width, self._vocab_size)
 
 
-def part_of(config: Any, weights: Weights, inv_freq: Tensor, rope_scale: float, group: ProcessGroup) -> lean.LeanModel:
-    """This process's part of a model that `lean.covers`; see `lean.from_weights`. weights: cut already."""
+def part_of(config: Any, weights: Weights, group: ProcessGroup) -> lean.LeanModel:
+    """This process's part of a model that `lean.divides`; see `lean.from_weights`. weights: cut already."""
     size = group.seat.size
-    model = lean.from_weights(config, weights, inv_freq, rope_scale)
+    model = lean.from_weights(config, weights)
     whole = model.blocks.shape
-    shape = BlockShape(whole.heads // size, whole.kv_heads // size, whole.head_dim)
+    shape = replace(whole, heads=whole.heads // size, kv_heads=whole.kv_heads // size)
     layers = tuple(_summed(layer, group) for layer in model.layers)
     width = TensorCut(group.seat.rank, size).width(config.vocab_size)
     head = SideBySide(model.head, group, width, config.vocab_size)
@@ -59,4 +58,5 @@ def part_of(config: Any, weights: Weights, inv_freq: Tensor, rope_scale: float, 
 
 
 def _summed(layer: Layer, group: ProcessGroup) -> Layer:
+    assert layer.down is not None, "experts are not cut"
     return replace(layer, out=SummedLinear(layer.out, group), down=SummedLinear(layer.down, group))

@@ -67,7 +67,7 @@ def _read(origin: ModelOrigin, place: Placement, trust: bool, group: ProcessGrou
             )
         refuse_uneven(origin.name, about.config, group.seat.size)
         with within_memory(origin, about.config, place.dtype):
-            if any(lean.covers(name, about.config) for name in about.config.architectures or ()):
+            if any(lean.divides(name, about.config) for name in about.config.architectures or ()):
                 return partial(_over, _lean_part(origin, about, place, group), group)
             return _planned(origin, about, place, group)
 
@@ -81,13 +81,12 @@ def _converted_part(
     group: ProcessGroup, origin: ModelOrigin, folder: Path, device: torch.device, dtype: torch.dtype, weights: str
 ) -> lean.LeanModel | None:
     """See `lean_folder`."""
-    converted = converted_shape(folder)
-    if converted is None:
+    config = converted_shape(folder)
+    if config is None:
         return None
-    config, inv_freq = converted
     refuse_uneven(origin.name, config, group.seat.size)
     files = CutFiles(weight_files(origin, True), _cut(group), device, dtype)
-    return part_of(config, files, inv_freq, 1.0, group)
+    return part_of(config, files, group)
 
 
 def _lean_part(origin: ModelOrigin, about: UnreadCheckpoint, place: Placement, group: ProcessGroup) -> LoadedModel:
@@ -98,10 +97,9 @@ def _lean_part(origin: ModelOrigin, about: UnreadCheckpoint, place: Placement, g
         places = weight_files(origin, about.shared["local_files_only"])
         if config.tie_word_embeddings:
             places.pop("lm_head.weight", None)
-        empty, unused = _matching(origin, config, places)
-        rotary = type(empty.model.rotary_emb)(config)
+        _, unused = _matching(origin, config, places)
         files = CutFiles(places, _cut(group), place.device, place.dtype)
-        model = part_of(config, files, rotary.inv_freq, rotary.attention_scaling, group)
+        model = part_of(config, files, group)
     settings = SimpleNamespace(config=config, generation_config=_generation(origin, config))
     return as_loaded(origin, about, model, settings, "lean forward", place.weights, unused=unused)
 
