@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sampling.forward.models.decoders import rope
 from sampling.heads.config import HeadConfig
 
 Rows = tuple[Tensor, Tensor]
@@ -66,21 +67,9 @@ def turned(x: Tensor, rotation: Rows) -> Tensor:
 
 def frequencies(config: HeadConfig) -> tuple[Tensor, float]:
     """Rotary frequencies `[D / 2]` and the factor on cos and sin."""
-    if config.rope_scaling is None:
-        steps = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-        return 1.0 / config.rope_theta**steps, 1.0
-    from transformers import LlamaConfig
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    like = LlamaConfig(
-        hidden_size=config.heads * config.head_dim,
-        num_attention_heads=config.heads,
-        head_dim=config.head_dim,
-        max_position_embeddings=config.window,
-        rope_parameters={**config.rope_scaling, "rope_theta": config.rope_theta},
+    return rope.frequencies(
+        {**(config.rope_scaling or {}), "rope_theta": config.rope_theta}, config.head_dim, config.window
     )
-    inv_freq, scale = ROPE_INIT_FUNCTIONS[config.rope_scaling["rope_type"]](like, torch.device("cpu"))
-    return inv_freq, scale
 
 
 def rotations(config: HeadConfig, positions: Tensor) -> Rows:

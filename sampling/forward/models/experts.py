@@ -16,8 +16,9 @@ _ROUND = 33
 class Router:
     """Which experts a token goes to, and with what weights.
 
-    weight `[experts, H]` and bias give the scores. top: experts a token. renormalised: the weights of those chosen sum to 1.
-    chosen_first: the softmax is over the chosen scores alone, in their dtype (gpt-oss); else it is over all of them, in float32.
+    weight `[experts, H]` and bias give the scores. top: experts a token. renormalised: the weights of those chosen sum
+    to 1. chosen_first: the softmax is over the chosen scores alone, in their dtype (gpt-oss); else it is over all of
+    them, in float32.
     """
 
     weight: Tensor

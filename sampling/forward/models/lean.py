@@ -222,7 +222,12 @@ def from_weights(config: Any, weights: Weights, format: Format = FORMATS[FULL]) 
         config.vocab_size,
         tied,
         format.batch_invariant_on(embedding.device),
-        float(torch.tensor(decoder.embedding_scale).to(embedding.dtype)),
+        _rounded(decoder.embedding_scale, embedding.dtype),
         decoder.logit_scale,
         decoder.logit_cap,
     )
+
+
+def _rounded(scale: float, dtype: torch.dtype) -> float:
+    """A factor as a model of this dtype has it."""
+    return scale if scale == 1.0 else float(torch.tensor(scale, dtype=dtype))

@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
-from sampling.forward.kernels import int8
+from sampling.forward.kernels import int4, int8
 from sampling.forward.kernels.formats import FORMATS
 from sampling.forward.models import lean
 from sampling.forward.models.decoders.table import DECODERS
 from sampling.forward.runner import ModelRunner
+from sampling.forward.sharing import SharedRunner
 from sampling.loading.families.configs import ModelFamily
 from sampling.loading.families.judge import random_model
 
@@ -165,18 +166,26 @@ def test_a_fault_is_found(fault: str) -> None:
     assert _disagrees(family, spoil) != ""
 
 
-@pytest.mark.parametrize("family", SETTINGS, ids=IDS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_row_is_the_same_alone_and_among_others(family: ModelFamily, dtype: torch.dtype) -> None:
-    """In int8, whose products are batch-invariant here: to the bit, in chains, in trees and in batches."""
-    if not int8.runs():
-        pytest.skip("no products in int8")
-    sizes = {"hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 64}
+def _small(family: ModelFamily) -> PretrainedConfig:
+    """Of sizes that int4 takes."""
     config = family.config()
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 64, "head_dim": 16}
     for name, size in sizes.items():
         if hasattr(config, name):
             setattr(config, name, size)
-    model = lean.from_transformers(random_model(config, 0).to(dtype), format=FORMATS["int8"])
+    return config
+
+
+@pytest.mark.parametrize("family", SETTINGS, ids=IDS)
+@pytest.mark.parametrize("setting", ["float32 int8", "float32 int4", "bfloat16 int8"])
+def test_a_row_is_the_same_alone_and_among_others(family: ModelFamily, setting: str) -> None:
+    """In rounded formats, whose products are batch-invariant: to the bit, in chains, in trees and in batches."""
+    dtype, weights = setting.split()
+    if not (int8.runs() and int4.runs()):
+        pytest.skip("no products in int8 or int4")
+    whole = random_model(_small(family), 0).to(getattr(torch, dtype))
+    model = lean.from_transformers(whole, format=FORMATS[weights])
+    assert model.batch_invariant and model.layers[0].out.arithmetic.name != "plain"
     tokens = _tokens(30)
     with torch.inference_mode():
         one, many = ModelRunner(model), ModelRunner(model)
@@ -189,3 +198,29 @@ def test_a_row_is_the_same_alone_and_among_others(family: ModelFamily, dtype: to
         assert torch.equal(tree.logits[[0, 2, 4]], alone[:3])
         many.keep(12, (1, 3))
         assert torch.equal(many.forward(tokens[15:18]).logits, alone[3:])
+        shared = SharedRunner(model)
+        texts = [tokens[:12], tokens[3:20]]
+        slots = [shared.another() for _ in texts]
+        for slot, text in zip(slots, texts, strict=True):
+            slot.forward(text)
+        beside, _ = shared.run([slots[0].feed(tokens[12:15]), slots[1].feed(tokens[20:21])])
+        assert torch.equal(beside.logits, alone[:3])
+
+
+@pytest.mark.parametrize("family", SETTINGS, ids=IDS)
+def test_fixed_shapes_and_batches_say_the_same(family: ModelFamily) -> None:
+    """In float32, to rounding, chains and trees."""
+    model = lean.from_transformers(random_model(family.config(), 0))
+    tokens, parents = _tokens(40), (-1, -1, 1, 1)
+    fed = [tokens[20], 5, tokens[21], 7, tokens[22]]
+    with torch.inference_mode():
+        plain, fixed, shared = ModelRunner(model), ModelRunner.with_graphs(model), SharedRunner(model)
+        slots = [shared.another(), shared.another()]
+        for runner in (plain, fixed, *slots):
+            runner.forward(tokens[:20])
+        slots[1].forward(tokens[20:33])
+        expected = plain.forward(fed, parents).logits
+        close = {"rtol": 1e-4, "atol": 1e-4}
+        assert torch.allclose(fixed.forward(fed, parents).logits, expected, **close)
+        beside, _ = shared.run([slots[0].feed(fed, parents), slots[1].feed(tokens[33:34])])
+        assert torch.allclose(beside.logits, expected, **close)

@@ -90,7 +90,7 @@ def model(layers: int) -> LeanModel:
     weights = {
         name: torch.empty(weight.shape, device=CUDA, dtype=torch.bfloat16) for name, weight in made.named_parameters()
     }
-    return lean.from_weights(config, weights, torch.empty(4, device=CUDA))
+    return lean.from_weights(config, weights)
 
 
 def launched(layers: int, rows: int) -> Counter[str]:

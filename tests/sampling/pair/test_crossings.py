@@ -42,7 +42,7 @@ def there(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     made = random_model(llama(max_position_embeddings=WINDOW))
     with pretended(monkeypatch):
         weights: dict[str, Any] = {name: Pretend(weight.detach()) for name, weight in made.named_parameters()}
-        model = lean.from_weights(made.config, weights, Pretend(made.model.rotary_emb.inv_freq.clone()))
+        model = lean.from_weights(made.config, weights)
         small = replace(model, blocks=replace(model.blocks, layers=model.layers[:2]))
         info = ModelInfo("tiny", "cuda:0", "float32", graphs=request.param)
         heads = random_heads(WIDE["hidden_size"], LAYERS, WINDOW, tuple(range(0, TOKENS, 3)), TOKENS)
