@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 
+from sampling.forward.models.experts import experts_of
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from sampling.verify.verdict import Verdict
@@ -28,6 +29,7 @@ def make_round(seq: Sequence, proposal: Proposal, verdict: Verdict) -> Round:
         source=proposal.source,
         rollback_s=rollback_s,
         reread=reread,
+        experts=experts_of(seq.runner.model),
     )
     return _cut(round, seq.stop)
 

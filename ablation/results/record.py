@@ -239,6 +239,13 @@ class Record:
         "mean over rounds",
     )
     reread: int | None = metric("tokens", "accepted tokens that the target's states read again after a rejection")
+    experts_per_round: float | None = metric(
+        "",
+        "different experts of a layer that the target's forward woke, for all rows of a round together; null for a "
+        "target without experts",
+        "mean over layers and rounds",
+    )
+    expert_share: float | None = metric("", "the same as a share of the layer's experts", "mean over rounds")
 
     @property
     def ledger(self) -> Ledger | None:
@@ -254,6 +261,8 @@ class Record:
             tokens=self.tokens_per_round,
             alpha=self.alpha,
             needed_alpha=self.break_even_alpha,
+            experts=self.experts_per_round,
+            expert_share=self.expert_share,
         )
 
     def to_json(self) -> str:

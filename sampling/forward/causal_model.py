@@ -26,10 +26,7 @@ class CausalModel(Protocol):
 
     @property
     def trees(self) -> bool:
-        """Whether its attention goes by positions and mask alone, as trees of drafts and beams need.
-
-        One that counts rows of the cache, as GPT-Neo's local layers do, is right on chains only.
-        """
+        """Whether its attention goes by positions and mask alone, as trees and beams need; others run chains."""
         ...
 
     @property

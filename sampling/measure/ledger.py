@@ -40,6 +40,10 @@ class RunAccount(Protocol):
     @property
     def rollback_ms(self) -> float | None: ...
     @property
+    def experts_per_round(self) -> float | None: ...
+    @property
+    def expert_share(self) -> float | None: ...
+    @property
     def tokens_per_round(self) -> float | None: ...
     @property
     def alpha(self) -> float | None: ...
@@ -73,6 +77,7 @@ class Ledger:
     plain: seconds of a token of AR. rows: what the target verifies in a round, the last token and the drafts.
     tokens: what a round emits. alpha: accepted of the judged positions, None where none was judged. needed_alpha: the
     alpha at which it would be as fast as AR (see `needed_alpha`). rollback: of growth, saving and restoring states.
+    experts, expert_share: of a layer, that a round wakes.
 
     From the parts follows, as in arXiv 2211.17192 but with the costs as they were measured, the speedup plain / total;
     a method is as fast as AR where a round emits `break_even` tokens.
@@ -93,6 +98,8 @@ class Ledger:
     alpha: float | None = None
     needed_alpha: float | None = None
     rollback: float = 0.0
+    experts: float | None = None
+    expert_share: float | None = None
 
     @property
     def total(self) -> float:
@@ -125,7 +132,10 @@ class Ledger:
         net = self.plain - self.total
         verdict = f"{ms(abs(net))} ms {'faster' if net > 0 else 'slower'}"
         back = f"taking states back is {ms(self.rollback)} of it" if self.rollback else ""
-        return "; ".join(filter(None, (self._earned(), costs, back))) + f": {verdict}{self._lacking()}"
+        awake = (
+            f"a round wakes {self.experts:.1f} experts a layer, {self.expert_share:.0%}" if self.expert_share else ""
+        )
+        return "; ".join(filter(None, (self._earned(), costs, back, awake))) + f": {verdict}{self._lacking()}"
 
     def _earned(self) -> str:
         accepted = "" if self.alpha is None else f", {self.alpha:.0%} of what was judged accepted,"
@@ -196,6 +206,8 @@ def _split(run: RunAccount, plain: PlainRound, draft: float, verify: float, othe
         alpha=run.alpha,
         needed_alpha=needed_alpha(break_even, run.accept_hist or [], run.tested_at or [], run.max_gamma or 0),
         rollback=(run.rollback_ms or 0.0) / 1e3 / tokens,
+        experts=run.experts_per_round,
+        expert_share=run.expert_share,
     )
 
 

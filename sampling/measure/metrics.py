@@ -48,6 +48,8 @@ class RunMetrics:
     waited_s: float = 0.0
     rollback_s: float = 0.0
     reread: int = 0
+    experts: list[float] = field(default_factory=list)
+    expert_shares: list[float] = field(default_factory=list)
     queued_s: float = 0.0
     live_sum: int = 0
     prefilled: Prefilled | None = None
@@ -80,6 +82,10 @@ class RunMetrics:
         self.other_s += round.other_s
         self.rollback_s += round.rollback_s
         self.reread += round.reread
+        if round.experts:
+            awake, there = map(sum, zip(*round.experts, strict=True))
+            self.experts.append(awake / len(round.experts))
+            self.expert_shares.append(awake / there)
         self.waited_s += round.waited_s
         self.live_sum += round.live
         self.gamma_sum += round.gamma
@@ -300,6 +306,16 @@ class RunMetrics:
     def rollback_ms(self) -> float | None:
         """Of `verify_ms`: saving and restoring states, and reading again by forwards of their own."""
         return self.per_round_ms(self.rollback_s)
+
+    @property
+    def experts_per_round(self) -> float | None:
+        """Different experts of a layer that a round's rows woke, mean over layers and rounds."""
+        return _ratio(sum(self.experts), len(self.experts))
+
+    @property
+    def expert_share(self) -> float | None:
+        """The same as a share of all experts."""
+        return _ratio(sum(self.expert_shares), len(self.expert_shares))
 
 
 def _ratio(part: float, whole: float) -> float | None:

@@ -47,6 +47,11 @@ SPECDEC = (
     drafts("specdec_gamma_max", 20, "most drafts per round under SpecDec++", minimum=1),
     toggle("specdec_remember", True, "keep the calibration for the next prompt"),
 )
+CASCADE = (
+    drafts("cascade_gamma_max", 8, "most drafts per round under Cascade", minimum=1),
+    integer("cascade_test", 4, "rounds that a length is tested for", minimum=1, maximum=1000),
+    integer("cascade_hold", 24, "rounds between two tests", minimum=1, maximum=100000),
+)
 UCB = (
     drafts("ucb_gamma_max", 8, "longest draft length of the bandit's 0, 1, 2, 4, ...", minimum=1),
     number("ucb_exploration", 0.2, "weight of the bonus for lengths rarely played", minimum=0.0),

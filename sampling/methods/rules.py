@@ -49,6 +49,13 @@ PLAIN = (
         remembers=unless("ucb_remember", False),
     ),
     Part(
+        "cascade",
+        "egag.cascade:CascadeGamma",
+        "the tested length of the highest utility, or no drafts",
+        "arXiv 2506.20675",
+        parameters.CASCADE,
+    ),
+    Part(
         "cost_ratio",
         "egag.cost_ratio:CostRatioGamma",
         "most expected tokens per second, from past acceptance and measured costs",

@@ -1,10 +1,12 @@
 """Rules that set the next round's length from verdicts and costs; the pages work the same examples."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from egag.anpd import AnpdGamma
+from egag.cascade import CascadeGamma
 from egag.cost_model import CostModel
 from egag.cost_ratio import CostRatioGamma
 from egag.gammatune import GammaTune
@@ -26,6 +28,7 @@ from tests.conformance.toy import toy_pair
 from tests.refusals import refused
 from tests.rules import Told, drafts, judged, lengths
 from utils.errors import UnknownName
+from utils.events import Round
 from utils.logits_processor import GreedyProcessor
 
 FLAT = CostModel(((1, 1.0),), first_s=0.2, step_s=0.2)  # rows cost nothing, a draft a fifth of the target
@@ -40,6 +43,36 @@ def test_gammatune_steps_up_or_takes_the_average() -> None:
     assert lengths(GammaTune(gammatune_delta=1), [(3, 3)]) == [4]
     assert lengths(GammaTune(gammatune_gamma_max=4), [(3, 3)]) == [4]
     assert lengths(GammaTune(gammatune_eta=1.0), [(3, 0)]) == [1]
+
+
+def rate(emitted: int, gamma: int, per_second: float) -> Round:
+    """A round that emitted so many tokens at so many a second."""
+    drafts = tuple(range(gamma))
+    path = tuple(range(emitted - 1))
+    return Round(0, 0, gamma, drafts, None, (1.0,) * gamma, (1.0,) * gamma, path, 1, None, 9,
+                 verify_s=emitted / per_second)  # fmt: skip
+
+
+def played(rule: CascadeGamma, speed: Callable[[int], float], rounds: int) -> list[int]:
+    """The lengths of rounds whose tokens per second are a function of the length."""
+    gammas = []
+    for _ in range(rounds):
+        gammas.append(rule.gamma)
+        rule.update(rate(1 + rule.gamma // 2, rule.gamma, speed(rule.gamma)))
+    return gammas
+
+
+def test_cascade_holds_the_best_length() -> None:
+    """The example of its page, then a drafter that never pays: drafting rests, each time for twice as long."""
+    speeds = {0: 20.0, 2: 25.0, 3: 26.0, 4: 24.0}
+    rule = CascadeGamma(cascade_test=2, cascade_hold=5)
+    assert played(rule, speeds.__getitem__, 15) == [0, 0, 3, 3, 4, 4, 2, 2, 3, 3, 3, 3, 3, 0, 0]
+    rising = CascadeGamma(cascade_test=1, cascade_hold=3, cascade_gamma_max=5)
+    assert played(rising, lambda gamma: 20.0 + gamma, 8) == [0, 3, 4, 5, 5, 5, 5, 0]
+    dear = CascadeGamma(cascade_test=1, cascade_hold=3, cascade_gamma_max=3)
+    gammas = played(dear, lambda gamma: 20.0 - gamma, 200)
+    rests = [len(rest) for rest in "".join("x" if gamma else "." for gamma in gammas).split("x") if rest]
+    assert rests[:5] == [1, 4, 7, 13, 25] and max(rests) <= 1 + 3 * 8
 
 
 def test_anpd_goes_one_up_or_halfway_down() -> None:

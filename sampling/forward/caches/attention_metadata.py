@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sampling.forward.caches.rows_alone import attend_on
+from sampling.forward.kernels.attention import attend_on
 from sampling.forward.kernels.batch_invariant import AttentionPattern
 from sampling.forward.kernels.scores import Masks, Scores
 

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from sampling.forward.kernels.attention import grouped_attention
-from sampling.forward.kernels.scores import PLAIN_SCORES, Masks, Scores
+from sampling.forward.kernels.attention import attend_on
+from sampling.forward.kernels.scores import Masks, Scores
 from sampling.forward.tree import is_chain, seen_in_tree
 from utils.device.sent import sent
 
@@ -80,17 +80,13 @@ class RollbackLayer:
         all_values[:, :, start:stop] = values
         return all_keys[:, :, :stop], all_values[:, :, :stop]
 
-    def attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, mask: Masks | None, scores: Scores = PLAIN_SCORES
-    ) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Masks | None, scores: Scores) -> Tensor:
         """Store the rows and attend from them: `[n, heads, D]` on `[n, kv_heads, D]` -> `[n, heads * D]`.
 
         mask: `[group * n, L]`, the rows of a group's heads below each other.
         """
         keys, values = self.write(keys.transpose(0, 1).unsqueeze(0), values.transpose(0, 1).unsqueeze(0))
-        start = scores.first(keys.shape[2]) if mask is None else 0
-        seen = None if mask is None else mask.within(scores.window)
-        return grouped_attention(query, keys[:, :, start:], values[:, :, start:], seen, scores)
+        return attend_on(query, keys, values, keys.shape[2], mask, None, scores)
 
 
 def refuse_crop(held: int, length: int) -> None:
@@ -214,8 +210,7 @@ class RollbackCache(SequenceCache):
 
     def rows(self) -> dict[int, Rows]:
         """See `KeptCache.rows`."""
-        buffers = self._buffers
-        if buffers is None:
+        if (buffers := self._buffers) is None:
             return {}
         return {
             index: (keys[0, :, : self.length], values[0, :, : self.length])

@@ -23,7 +23,7 @@ from sampling.forward.caches.attention_metadata import (
 from sampling.forward.caches.rows_alone import AloneLayout, Buffers, FixedLayout, SingleLayout
 from sampling.forward.kernels.attention import folded_mask
 from sampling.forward.kernels.batch_invariant import AttentionPattern, CausalRows, attention_pattern, columns_for
-from sampling.forward.kernels.scores import PLAIN_SCORES, Masks, Scores
+from sampling.forward.kernels.scores import Masks, Scores
 from sampling.forward.models.steps import BlockShape
 from utils.device.sent import sent
 
@@ -59,9 +59,7 @@ class RowsLayer:
             buffer.view(-1, buffer.shape[-1]).index_copy_(0, layout.places, rows.flatten(0, 1))
         return stored
 
-    def attend(
-        self, query: Tensor, keys: Tensor, values: Tensor, mask: Masks | None, scores: Scores = PLAIN_SCORES
-    ) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Masks | None, scores: Scores) -> Tensor:
         """See `RollbackLayer.attend`, for flat rows; who sees whom is the cache's to know."""
         layout = self._owner.layout
         if isinstance(layout, AloneLayout):

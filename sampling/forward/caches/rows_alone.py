@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from sampling.forward.kernels.attention import grouped_attention
+from sampling.forward.kernels.attention import attend_on
 from sampling.forward.kernels.batch_invariant import AttentionPattern
 from sampling.forward.kernels.scores import Masks, Scores
 
@@ -74,23 +74,3 @@ class SingleLayout(AloneLayout):
         """See `AloneLayout.attend`."""
         stored_keys, stored_values = self.write(layer, keys, values)
         return attend_on(query, stored_keys, stored_values, self.stop, self.mask, self.sees, scores)
-
-
-def attend_on(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    columns: int,
-    mask: Masks | None,
-    sees: AttentionPattern | None,
-    scores: Scores,
-) -> Tensor:
-    """`[n, heads, D]` on the first columns of buffers -> `[n, heads * D]`; see `AttentionPattern.attend`.
-
-    Without mask and pattern, one token sees all columns that its window leaves.
-    """
-    if sees is not None:
-        return sees.attend(query, keys, values, scores)
-    start = scores.first(columns) if mask is None else 0
-    keys, values = keys.narrow(2, start, columns - start), values.narrow(2, start, columns - start)
-    return grouped_attention(query, keys, values, None if mask is None else mask.within(scores.window), scores)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sampling.forward.kernels.batch_invariant import AttentionPattern, CausalRows, attention_pattern, columns_for
-from sampling.forward.kernels.scores import PLAIN_SCORES, Scores, explicit_attention
+from sampling.forward.kernels.scores import PLAIN_SCORES, Masks, Scores, explicit_attention
 
 FOLDED = "folded_sdpa"
 
@@ -48,6 +48,26 @@ def grouped_attention(
 def folded_mask(mask: Tensor, group: int) -> Tensor:
     """A mask `[.., n, L]` for the rows of a group's heads, which lie below each other: `[.., group * n, L]`."""
     return mask.repeat(*[1] * (mask.dim() - 2), group, 1) if group > 1 else mask
+
+
+def attend_on(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    columns: int,
+    mask: Masks | None,
+    sees: AttentionPattern | None,
+    scores: Scores,
+) -> Tensor:
+    """`[n, heads, D]` on the first columns of buffers -> `[n, heads * D]`; see `AttentionPattern.attend`.
+
+    Without mask and pattern, one token sees all columns that its window leaves.
+    """
+    if sees is not None:
+        return sees.attend(query, keys, values, scores)
+    start = scores.first(columns) if mask is None else 0
+    keys, values = keys.narrow(2, start, columns - start), values.narrow(2, start, columns - start)
+    return grouped_attention(query, keys, values, None if mask is None else mask.within(scores.window), scores)
 
 
 class _Patterns:

@@ -1,12 +1,12 @@
 """Any transformers causal model as a runner's model: its own modules, our cache, our mask."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from inspect import signature
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.cache_utils import get_layer_types_and_kwargs
 
@@ -15,6 +15,7 @@ from sampling.forward.caches.transformers_cache import FULL, TransformersCache
 from sampling.forward.causal_model import PromptReading
 from sampling.forward.chains_only import chains_only
 from sampling.forward.kernels import attention
+from sampling.forward.models.experts import Woken
 from sampling.forward.models.steps import BlockShape
 from sampling.forward.models.windows import context_length, windows_of
 from sampling.forward.sharded.cut import whole
@@ -86,6 +87,7 @@ class TransformersModel(TransformersWeights):
         self.states = [setting.get("number_of_states", 1) for setting in settings]
         self.windows = windows_of(config)
         self._left_out = _left_out(model)
+        self.woken = tuple(_counted(model))
         chooses = "indexed_attention" in self.layer_types  # which looks for "sdpa" by name
         if getattr(model, "_supports_attention_backend", False) and model._supports_sdpa and not chooses:
             attention.register()
@@ -162,6 +164,24 @@ class TransformersModel(TransformersWeights):
         """Raises `UserError` for rows that do not stand one behind the other, each in its own place."""
         if following is not None and positions.tolist() != list(following):
             raise chains_only(self)
+
+
+def _counted(model: PreTrainedModel) -> Iterator[Woken]:
+    """What the last forward wakes of each module that is told which experts its rows chose: see `experts_of`.
+
+    On a CPU alone: elsewhere counting would make the host wait in every layer.
+    """
+    for module in model.modules() if model.device.type == "cpu" else ():
+        if type(module).__name__.endswith("Experts") and isinstance(getattr(module, "num_experts", None), int):
+            woken = Woken(0, module.num_experts)
+
+            def note(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any], woken: Woken = woken) -> None:
+                for chosen in (*given, *named.values()):
+                    if isinstance(chosen, Tensor) and not chosen.is_floating_point():
+                        woken.experts = len(chosen.unique())
+
+            module.register_forward_pre_hook(note, with_kwargs=True)
+            yield woken
 
 
 def takes_cache(model: PreTrainedModel) -> bool:

@@ -46,10 +46,19 @@ class Router:
 
 @dataclass(slots=True)
 class Woken:
-    """What forwards of a layer woke so far: rows that were fed, and experts that any row of a forward chose."""
+    """The experts of a layer that the last forward woke, of all that it has."""
 
-    rows: int = 0
-    experts: int = 0
+    experts: int
+    of: int
+
+
+def experts_of(model: object) -> tuple[tuple[int, int], ...]:
+    """How many experts the last forward of a model woke, and of how many, by layer that has them.
+
+    Empty for a model without experts, and for one that does not count them.
+    """
+    woken: tuple[Woken, ...] = getattr(model, "woken", ())
+    return tuple((layer.experts, layer.of) for layer in woken)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,8 +80,7 @@ class Experts:
         """`[n, H]` -> `[n, H]`."""
         weights, chosen = self.router(x)
         awake = chosen.unique().tolist()
-        self.woken.rows += len(x)
-        self.woken.experts += len(awake)
+        self.woken.experts = len(awake)
         out = torch.zeros_like(x)
         for expert in awake:
             rows, place = (chosen == expert).nonzero(as_tuple=True)
@@ -86,4 +94,4 @@ class Experts:
     def with_kernel(self, kernel: Kernel) -> "Experts":
         """The same experts, their products computed by another kernel; the router stays."""
         gate_up, down = (tuple(one.with_kernel(kernel) for one in many) for many in (self.gate_up, self.down))
-        return replace(self, gate_up=gate_up, down=down, woken=Woken())
+        return replace(self, gate_up=gate_up, down=down, woken=Woken(0, self.woken.of))

@@ -20,6 +20,7 @@ from sampling.forward.models.compiled import compiled
 from sampling.forward.models.decoders.fusing import fuse, norm_of
 from sampling.forward.models.decoders.rope import tables
 from sampling.forward.models.decoders.table import DECODERS, described, text_config
+from sampling.forward.models.experts import Woken
 from sampling.forward.models.fused import fused
 from sampling.forward.models.steps import Norm
 from utils.errors import UserError
@@ -78,6 +79,11 @@ class LeanModel:
     def kernel(self) -> str | None:
         """What computes its products, as a user calls it; None where there was no choice."""
         return kernel_name(self.layers[0].qkv, self.device)
+
+    @property
+    def woken(self) -> tuple[Woken, ...]:
+        """See `experts_of`."""
+        return tuple(layer.experts.woken for layer in self.layers if layer.experts)
 
     def output_rows(self, ids: Tensor) -> Tensor:
         """Rows `[m, H]` of the output matrix for the token ids `[m]`."""

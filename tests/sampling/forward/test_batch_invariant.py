@@ -13,6 +13,7 @@ from sampling.forward.caches.cache import seen, seen_by_branches
 from sampling.forward.caches.rows import RowsCache, RowsSlot
 from sampling.forward.kernels import batch_invariant
 from sampling.forward.kernels.batch_invariant import columns_for
+from sampling.forward.kernels.scores import PLAIN_SCORES
 from sampling.forward.models.steps import BlockShape
 from sampling.forward.models.swiglu import silu_and_mul
 from sampling.forward.tree import depths
@@ -82,7 +83,7 @@ class Told:
 
     def _attend(self, cache: RowsSlot, tokens: list[int]) -> Tensor:
         q, k, v = (one[tokens] for one in (self.query, self.keys, self.values))
-        return cache.layers[0].attend(q, k, v, None)
+        return cache.layers[0].attend(q, k, v, None, PLAIN_SCORES)
 
 
 def _empty(shape: BlockShape, dtype: torch.dtype) -> RowsSlot:

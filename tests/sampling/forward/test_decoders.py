@@ -15,8 +15,10 @@ from sampling.forward.kernels import int4, int8
 from sampling.forward.kernels.formats import FORMATS
 from sampling.forward.models import lean
 from sampling.forward.models.decoders.table import DECODERS
+from sampling.forward.models.experts import experts_of
 from sampling.forward.runner import ModelRunner
 from sampling.forward.sharing import SharedRunner
+from sampling.loading.adapt import adapted
 from sampling.loading.families.configs import ModelFamily
 from sampling.loading.families.judge import random_model
 
@@ -32,7 +34,19 @@ _FACTORS = {
 }
 _PART = {"head_dim": 16, "rope_parameters": {**_ROPE, "partial_rotary_factor": 0.75}}
 _LAST = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2}
-_PLAIN = ("llama", "qwen2", "qwen3", "seed_oss", "gemma", "phi3", "olmo2", "glm4", "mixtral")
+_PLAIN = (
+    "llama",
+    "internlm3",
+    "iquestcoder",
+    "qwen2",
+    "qwen3",
+    "seed_oss",
+    "gemma",
+    "phi3",
+    "olmo2",
+    "glm4",
+    "mixtral",
+)
 _WINDOWS = ("mistral", "ministral", "smollm3", "gemma2", "olmo3", "exaone4", "cohere2", "gpt_oss")
 SETTINGS: list[ModelFamily] = [
     *map(ModelFamily, _PLAIN),
@@ -224,3 +238,22 @@ def test_fixed_shapes_and_batches_say_the_same(family: ModelFamily) -> None:
         assert torch.allclose(fixed.forward(fed, parents).logits, expected, **close)
         beside, _ = shared.run([slots[0].feed(fed, parents), slots[1].feed(tokens[33:34])])
         assert torch.allclose(beside.logits, expected, **close)
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe", "gpt_oss", "qwen2_moe"])
+def test_the_experts_that_a_round_wakes_are_counted(name: str) -> None:
+    """Of all rows together, each expert once: by layer, as transformers' router chooses for the same rows."""
+    hf = random_model(ModelFamily(name).config(), 0)
+    tokens, chosen = _tokens(24), []
+    model = lean.from_transformers(hf) if lean.fits(hf) else adapted(name, hf)
+    routers = [module for path, module in hf.named_modules() if path.endswith(("mlp.gate", "mlp.router"))]
+    for router in routers:
+        router.register_forward_hook(lambda _, given, result: chosen.append(result[2][-4:].unique()))
+    with torch.inference_mode():
+        hf(torch.tensor([tokens]))
+        runner = ModelRunner(model)
+        runner.forward(tokens[:20])
+        runner.forward(tokens[20:])
+    woken = experts_of(model)
+    assert woken == tuple((len(experts), 4) for experts in chosen[: len(routers)]) and len(woken) == len(routers)
+    assert any(awake > 2 for awake, _ in woken), "one token's choice is not the round's"

@@ -86,7 +86,7 @@ def _experts(weights: Weights, prefix: str, names: ExpertNames, kernel: Kernel) 
     gate_up, down = (_stack(weights, f"{prefix}{name}", names, kernel) for name in (names.gate_up, names.down))
     scores = weights.pop(f"{prefix}{names.router}.weight"), weights.pop(f"{prefix}{names.router}.bias", None)
     router = Router(*scores, names.top, names.renormalised, names.chosen_first)
-    return Experts(router, gate_up, down, names.gate, Woken())
+    return Experts(router, gate_up, down, names.gate, Woken(0, len(down)))
 
 
 def _stack(weights: Weights, name: str, names: ExpertNames, kernel: Kernel) -> tuple[Product, ...]:

@@ -17,6 +17,8 @@ from sampling.forward.models.steps import GATES
 
 DECODERS: Mapping[str, Callable[[Any], Decoder]] = {
     "llama": llama,
+    "internlm3": llama,
+    "iquestcoder": llama,
     "mistral": llama,
     "ministral": llama,
     "ministral3": llama,
