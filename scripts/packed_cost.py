@@ -42,7 +42,7 @@ def main() -> None:
             torch.manual_seed(0)
             model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **sizes), dtype=dtype).eval()
             plain, packed = _runner(name, copy.deepcopy(model), False), _runner(name, model, True)
-            cells = [_ratios(plain, packed, rows) for rows in ROWS]
+            cells = [ratios(plain, packed, rows) for rows in ROWS]
             (slow, fast, ratio, spread), (*_, wide, wide_spread) = cells
             label = str(dtype).removeprefix("torch.")
             table.add_row(
@@ -62,9 +62,9 @@ def _runner(name: str, model: Any, packed: bool) -> ModelRunner:
     return runner
 
 
-def _ratios(plain: ModelRunner, packed: ModelRunner, rows: int) -> tuple[float, float, float, str]:
+def ratios(before: ModelRunner, after: ModelRunner, rows: int) -> tuple[float, float, float, str]:
     """Seconds of a forward of so many rows of both, how many times as fast the second is, and from where to where."""
-    times = [(_seconds(plain, rows), _seconds(packed, rows)) for _ in range(TURNS)]
+    times = [(_seconds(before, rows), _seconds(after, rows)) for _ in range(TURNS)]
     ratios = [slow / fast for slow, fast in times]
     slow, fast = (median(side) for side in zip(*times, strict=True))
     return slow, fast, median(ratios), f"{min(ratios):.2f} to {max(ratios):.2f}"

@@ -19,6 +19,7 @@ from sampling.forward import sharing
 from sampling.forward.caches import attention_metadata
 from sampling.forward.caches.rows import RowsCache, RowsSlot
 from sampling.forward.kernels.linear import DenseLinear
+from sampling.forward.kernels.scores import Masks
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner, Runner
 from sampling.forward.sharing import SharedModel, SharedRunner
@@ -339,7 +340,7 @@ class TestPlanted:
 
         def shifted(self: RowsCache, feeds: Any, part: slice) -> Any:
             side = honest(self, feeds, part)
-            return replace(side, mask=side.mask.roll(1, 0))
+            return replace(side, mask=Masks(side.mask.within(None).roll(1, 0)))
 
         monkeypatch.setattr(RowsCache, "_side", shifted)
         assert self.fails("none")

@@ -26,7 +26,8 @@ Loading tries it, and refuses what does not take tokens back.
 How tokens are taken back from windows, convolutions, states and indices:
 [the book](book/03-implementation.md#taking-tokens-back).
 
-*Forward*: `lean` is our own ([how](book/03-implementation.md)), the others run transformers' modules on our cache.
+*Forward*: `lean` is our own ([how](book/03-implementation.md#a-decoder-in-one-description)), the others run
+transformers' modules on our cache. Lean models run in int8 and int4 as well ([formats.md](formats.md)).
 *Batch-invariant*: whether a row has the same bits fed alone and among 2 to 17, on a CPU, on packed products:
 **both**, float32 and bfloat16, or the first operation that differs. It was tried on the machine that wrote this page.
 A tiny model may hide what a large one shows: loading tries each model ([how](parity.md)).
