@@ -246,6 +246,12 @@ class Record:
         "mean over layers and rounds",
     )
     expert_share: float | None = metric("", "the same as a share of the layer's experts", "mean over rounds")
+    experts_ms: float | None = metric(
+        "ms",
+        "of verify_ms: experts and their router, so that v(n) has a dense part and an expert part; measured on a CPU, "
+        "null elsewhere",
+        "mean over rounds",
+    )
 
     @property
     def ledger(self) -> Ledger | None:
@@ -263,6 +269,7 @@ class Record:
             needed_alpha=self.break_even_alpha,
             experts=self.experts_per_round,
             expert_share=self.expert_share,
+            expert_s=(self.experts_ms or 0.0) / 1e3 / self.tokens_per_round,
         )
 
     def to_json(self) -> str:

@@ -44,6 +44,8 @@ class RunAccount(Protocol):
     @property
     def expert_share(self) -> float | None: ...
     @property
+    def experts_ms(self) -> float | None: ...
+    @property
     def tokens_per_round(self) -> float | None: ...
     @property
     def alpha(self) -> float | None: ...
@@ -77,7 +79,7 @@ class Ledger:
     plain: seconds of a token of AR. rows: what the target verifies in a round, the last token and the drafts.
     tokens: what a round emits. alpha: accepted of the judged positions, None where none was judged. needed_alpha: the
     alpha at which it would be as fast as AR (see `needed_alpha`). rollback: of growth, saving and restoring states.
-    experts, expert_share: of a layer, that a round wakes.
+    experts, expert_share: of a layer, that a round wakes; expert_s: seconds of a token that they take.
 
     From the parts follows, as in arXiv 2211.17192 but with the costs as they were measured, the speedup plain / total;
     a method is as fast as AR where a round emits `break_even` tokens.
@@ -100,6 +102,7 @@ class Ledger:
     rollback: float = 0.0
     experts: float | None = None
     expert_share: float | None = None
+    expert_s: float = 0.0
 
     @property
     def total(self) -> float:
@@ -132,10 +135,12 @@ class Ledger:
         net = self.plain - self.total
         verdict = f"{ms(abs(net))} ms {'faster' if net > 0 else 'slower'}"
         back = f"taking states back is {ms(self.rollback)} of it" if self.rollback else ""
-        awake = (
-            f"a round wakes {self.experts:.1f} experts a layer, {self.expert_share:.0%}" if self.expert_share else ""
-        )
-        return "; ".join(filter(None, (self._earned(), costs, back, awake))) + f": {verdict}{self._lacking()}"
+        return "; ".join(filter(None, (self._earned(), costs, back, self._awake()))) + f": {verdict}{self._lacking()}"
+
+    def _awake(self) -> str:
+        if not self.experts or not self.expert_share:
+            return ""
+        return f"a round wakes {self.experts:.1f} experts a layer ({self.expert_share:.0%}), {ms(self.expert_s)} of it"
 
     def _earned(self) -> str:
         accepted = "" if self.alpha is None else f", {self.alpha:.0%} of what was judged accepted,"
@@ -208,6 +213,7 @@ def _split(run: RunAccount, plain: PlainRound, draft: float, verify: float, othe
         rollback=(run.rollback_ms or 0.0) / 1e3 / tokens,
         experts=run.experts_per_round,
         expert_share=run.expert_share,
+        expert_s=(run.experts_ms or 0.0) / 1e3 / tokens,
     )
 
 

@@ -48,6 +48,7 @@ class RunMetrics:
     waited_s: float = 0.0
     rollback_s: float = 0.0
     reread: int = 0
+    experts_s: float = 0.0
     experts: list[float] = field(default_factory=list)
     expert_shares: list[float] = field(default_factory=list)
     queued_s: float = 0.0
@@ -83,7 +84,8 @@ class RunMetrics:
         self.rollback_s += round.rollback_s
         self.reread += round.reread
         if round.experts:
-            awake, there = map(sum, zip(*round.experts, strict=True))
+            awake, there, seconds = map(sum, zip(*round.experts, strict=True))
+            self.experts_s += seconds
             self.experts.append(awake / len(round.experts))
             self.expert_shares.append(awake / there)
         self.waited_s += round.waited_s
@@ -311,6 +313,11 @@ class RunMetrics:
     def experts_per_round(self) -> float | None:
         """Different experts of a layer that a round's rows woke, mean over layers and rounds."""
         return _ratio(sum(self.experts), len(self.experts))
+
+    @property
+    def experts_ms(self) -> float | None:
+        """Of `verify_ms`: experts and their router."""
+        return self.per_round_ms(self.experts_s) if self.experts else None
 
     @property
     def expert_share(self) -> float | None:

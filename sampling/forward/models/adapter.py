@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from copy import copy
 from inspect import signature
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -179,8 +180,13 @@ def _counted(model: PreTrainedModel) -> Iterator[Woken]:
                 for chosen in (*given, *named.values()):
                     if isinstance(chosen, Tensor) and not chosen.is_floating_point():
                         woken.experts = len(chosen.unique())
+                woken.seconds = -perf_counter()
+
+            def time(_: nn.Module, given: object, result: object, woken: Woken = woken) -> None:
+                woken.seconds += perf_counter()
 
             module.register_forward_pre_hook(note, with_kwargs=True)
+            module.register_forward_hook(time)
             yield woken
 
 

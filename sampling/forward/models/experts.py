@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -46,19 +47,23 @@ class Router:
 
 @dataclass(slots=True)
 class Woken:
-    """The experts of a layer that the last forward woke, of all that it has."""
+    """The experts of a layer that the last forward woke, of all that it has, and the seconds that they took.
+
+    Seconds are the host's, which are those of the products on a CPU alone.
+    """
 
     experts: int
     of: int
+    seconds: float = 0.0
 
 
-def experts_of(model: object) -> tuple[tuple[int, int], ...]:
-    """How many experts the last forward of a model woke, and of how many, by layer that has them.
+def experts_of(model: object) -> tuple[tuple[int, int, float], ...]:
+    """What the last forward of a model woke, by layer with experts: how many, of how many, and their seconds.
 
     Empty for a model without experts, and for one that does not count them.
     """
     woken: tuple[Woken, ...] = getattr(model, "woken", ())
-    return tuple((layer.experts, layer.of) for layer in woken)
+    return tuple((layer.experts, layer.of, layer.seconds) for layer in woken)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +83,7 @@ class Experts:
 
     def product(self, x: Tensor) -> Tensor:
         """`[n, H]` -> `[n, H]`."""
+        begun = perf_counter()
         weights, chosen = self.router(x)
         awake = chosen.unique().tolist()
         self.woken.experts = len(awake)
@@ -86,6 +92,7 @@ class Experts:
             rows, place = (chosen == expert).nonzero(as_tuple=True)
             said = self.down[expert](self.gate(self.gate_up[expert](x[rows])))
             out.index_add_(0, rows, (said * weights[rows, place].unsqueeze(1)).to(x.dtype))
+        self.woken.seconds = perf_counter() - begun
         return out
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -255,5 +255,6 @@ def test_the_experts_that_a_round_wakes_are_counted(name: str) -> None:
         runner.forward(tokens[:20])
         runner.forward(tokens[20:])
     woken = experts_of(model)
-    assert woken == tuple((len(experts), 4) for experts in chosen[: len(routers)]) and len(woken) == len(routers)
-    assert any(awake > 2 for awake, _ in woken), "one token's choice is not the round's"
+    assert [two[:2] for two in woken] == [(len(experts), 4) for experts in chosen[: len(routers)]]
+    assert len(woken) == len(routers) > 0 and all(0 < seconds < 1 for *_, seconds in woken)
+    assert any(awake > 2 for awake, *_ in woken), "one token's choice is not the round's"

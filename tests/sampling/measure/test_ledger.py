@@ -17,7 +17,14 @@ def run(draft_ms: float, verify_ms: float, other_ms: float, tokens: float, draft
     counts = {"rounds": 10, "drafted": drafted, "new_tokens": 10 * tokens, "tokens_per_round": tokens}
     more = {"alpha": accepted / 10 if drafted else None, "mean_gamma": drafted / 10, "max_gamma": drafted // 10}
     return SimpleNamespace(
-        **{"accept_hist": None, "tested_at": None, "rollback_ms": None, "experts_per_round": None, "expert_share": None}
+        **{
+            "accept_hist": None,
+            "tested_at": None,
+            "rollback_ms": None,
+            "experts_per_round": None,
+            "expert_share": None,
+            "experts_ms": None,
+        }
         | times
         | judged
         | counts
