@@ -11,11 +11,13 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from transformers import PretrainedConfig, PreTrainedModel
 
+from sampling.forward.caches.cache import RollbackCache
 from sampling.forward.kernels import int4, int8
 from sampling.forward.kernels.formats import FORMATS
 from sampling.forward.models import lean
 from sampling.forward.models.decoders.table import DECODERS
 from sampling.forward.models.experts import experts_of
+from sampling.forward.models.flat import examples
 from sampling.forward.runner import ModelRunner
 from sampling.forward.sharing import SharedRunner
 from sampling.loading.adapt import adapted
@@ -258,3 +260,26 @@ def test_the_experts_that_a_round_wakes_are_counted(name: str) -> None:
     assert [two[:2] for two in woken] == [(len(experts), 4) for experts in chosen[: len(routers)]]
     assert len(woken) == len(routers) > 0 and all(0 < seconds < 1 for *_, seconds in woken)
     assert any(awake > 2 for awake, *_ in woken), "one token's choice is not the round's"
+
+
+@pytest.mark.parametrize("family", SETTINGS, ids=IDS)
+def test_formulas_and_a_cache_of_one_sequence_say_the_same(family: ModelFamily) -> None:
+    """The formulas are what a compiler takes; the cache is that of a process with a part of a model."""
+    model = lean.from_transformers(random_model(family.config(), 0))
+    tokens, parents, fed = _tokens(40), (-1, -1, 1, 1), [7, 5, 9, 7, 11]
+    with torch.inference_mode():
+        runner = ModelRunner(model)
+        runner.forward(tokens[:20])
+        expected = runner.forward(fed, parents).logits
+        cache = RollbackCache(model.num_layers, model.device, model.dtype)
+        steps = replace(model, blocks=replace(model.blocks, compiled=examples(model.blocks)))
+        for ids, tree in ((tokens[:20], None), (fed, parents)):
+            positions, mask = cache.lay_out(len(ids), tree)
+            logits, _ = steps.forward(torch.tensor(ids), positions, mask, cache, (), len(ids))
+            cache.advance(len(ids))
+        assert torch.allclose(logits, expected, rtol=1e-4, atol=1e-4)
+        for kept in (runner, cache):
+            kept.keep(20, (1, 3))
+        positions, mask = cache.lay_out(1)
+        alone, _ = steps.forward(torch.tensor([3]), positions, mask, cache, (), 1)
+        assert torch.allclose(alone, runner.forward([3]).logits, rtol=1e-4, atol=1e-4)
