@@ -13,7 +13,9 @@ from sampling.forward.chains_only import COUNTS_ROWS
 from sampling.forward.kernels.numerics_check import probe_tokens
 from sampling.forward.models.adapter import TransformersModel, takes_cache
 from sampling.forward.models.chains import ChainModel, RecomputingModel
+from sampling.forward.models.encoder_decoder import recomputing
 from sampling.forward.models.encoder_decoder.model import AnswerOpening, EncoderDecoderModel
+from sampling.forward.models.encoder_decoder.recomputing import RecomputingDecoderModel
 from sampling.forward.models.longrope import LongRopeModel, border_of
 from sampling.forward.models.packed_modules import pack_modules
 from sampling.forward.models.recurrent import OwnStateModel, RecurrentModel
@@ -106,4 +108,5 @@ def limits(model: CausalModel) -> Iterator[str]:
 def _with_encoder(name: str, model: PreTrainedModel) -> CausalModel:
     if model.get_output_embeddings() is None:
         raise UserError(f"{name}: it has no output over tokens; expected a model for conditional generation")
-    return EncoderDecoderModel(model, AnswerOpening.of(name, model))
+    kind = RecomputingDecoderModel if model.config.model_type in recomputing.FAMILIES else EncoderDecoderModel
+    return kind(model, AnswerOpening.of(name, model))

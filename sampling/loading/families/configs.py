@@ -186,6 +186,11 @@ _GEMMA = {
     "query_pre_attn_scalar": 8, "pad_token_id": 1,
 }  # fmt: skip
 
+_BERT = {
+    "model_type": "bert", "vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "intermediate_size": 48, "max_position_embeddings": 128,
+}  # fmt: skip
+
 ENCODER_DECODERS: list[ModelFamily] = [
     *(ModelFamily(name, changes=_T5) for name in ("t5", "mt5", "longt5", "umt5", "switch_transformers")),
     *(
@@ -200,7 +205,14 @@ ENCODER_DECODERS: list[ModelFamily] = [
         **_START, "attention_window": 4, "max_encoder_position_embeddings": 128, "max_decoder_position_embeddings": 64,
     }),
     ModelFamily("t5gemma", changes={"encoder": _GEMMA, "decoder": _GEMMA, "vocab_size": VOCABULARY, **_START}),
-    *_published("whisper", "encoder-decoder", "t5gemma2"),
+    ModelFamily("t5gemma2", changes={
+        "encoder": {"text_config": _GEMMA, "vision_config": _VISION, "mm_tokens_per_image": 4},
+        "decoder": {**_GEMMA, "model_type": "t5gemma2_decoder"}, **_START,
+    }),
+    ModelFamily("encoder-decoder", "two models of BERT", {
+        "encoder": _BERT, "decoder": {**_BERT, "is_decoder": True, "add_cross_attention": True}, **_START,
+    }),
+    *_published("whisper"),
 ]  # fmt: skip
 
 FAMILIES = [*DECODERS, *ENCODER_DECODERS]

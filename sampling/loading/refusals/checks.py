@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from sampling.forward.models.encoder_decoder import recomputing
 from sampling.forward.models.encoder_decoder.families import FAMILIES
 from sampling.loading.refusals.reasons import known_reason
 from utils.errors import UserError
@@ -36,7 +37,11 @@ def _reason(config: Any) -> str | None:
     if known:
         return known
     if has_encoder(config):
-        return None if config.model_type in FAMILIES else "an encoder-decoder model whose decoder is not known here"
+        return (
+            None
+            if config.model_type in (*FAMILIES, *recomputing.FAMILIES)
+            else "an encoder-decoder model whose decoder is not known here"
+        )
     text = config.get_text_config(decoder=True)
     missing = [key for key in _NEEDED if getattr(text, key, None) is None]
     if missing:

@@ -15,8 +15,6 @@ _FAMILIES = {
     "nllb-moe": _CAPACITY,
     "fsmt": "its decoder takes neither positions nor a mask, which drafts need",
     "prophetnet": "its decoder runs streams that look several tokens ahead, beside the one that writes",
-    "t5gemma2": "layers of its decoder attend to source and text at once, which is not known here",
-    "encoder-decoder": "its encoder and its decoder are models of two families",
     "whisper": _SOUND,
     "speech_to_text": _SOUND,
 }

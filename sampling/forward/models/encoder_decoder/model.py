@@ -62,6 +62,26 @@ class Memory:
     cross: DynamicCache
 
 
+class AllowedTokens:
+    """Logits without the tokens that an answer may not hold, or not yet."""
+
+    def __init__(self, opening: AnswerOpening, device: torch.device) -> None:
+        self._shortest = opening.shortest
+        self._banned, self._ends = (
+            torch.tensor(ids, dtype=torch.long, device=device) for ids in (opening.banned, opening.ends)
+        )
+
+    def __call__(self, logits: Tensor, positions: Tensor) -> Tensor:
+        """The rows at these positions `[m]`, `[m, V]`."""
+        low = torch.finfo(logits.dtype).min
+        if len(self._banned):
+            logits = logits.index_fill(1, self._banned, low)
+        if len(self._ends) and self._shortest > 1:
+            early = (positions + 1 < self._shortest).unsqueeze(1)
+            logits = torch.where(early, logits.index_fill(1, self._ends, low), logits)
+        return logits
+
+
 class EncoderDecoderModel(TransformersWeights):
     """A model of one of `FAMILIES`."""
 
@@ -69,9 +89,7 @@ class EncoderDecoderModel(TransformersWeights):
         super().__init__(model)
         self.opening = opening
         self._decoder = FAMILIES[model.config.model_type](model)
-        self._banned, self._ends = (
-            torch.tensor(ids, dtype=torch.long, device=self.device) for ids in (opening.banned, opening.ends)
-        )
+        self._allowed = AllowedTokens(opening, self.device)
         self.num_layers = len(self._decoder.layers)
         self.window: int = self._decoder.window
         self.vocab_size: int = model.get_output_embeddings().weight.shape[0]
@@ -113,13 +131,3 @@ class EncoderDecoderModel(TransformersWeights):
         states[-1] = x = self._decoder.finish(x)
         logits = self._allowed(self._decoder.logits(x[0, len(tokens) - rows :]), positions[len(tokens) - rows :])
         return logits, {layer: states[layer][0] for layer in hidden}
-
-    def _allowed(self, logits: Tensor, positions: Tensor) -> Tensor:
-        """The rows at these positions `[m]` without the tokens that may not follow there."""
-        low = torch.finfo(logits.dtype).min
-        if len(self._banned):
-            logits = logits.index_fill(1, self._banned, low)
-        if len(self._ends) and self.opening.shortest > 1:
-            early = (positions + 1 < self.opening.shortest).unsqueeze(1)
-            logits = torch.where(early, logits.index_fill(1, self._ends, low), logits)
-        return logits
