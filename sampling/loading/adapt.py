@@ -13,7 +13,7 @@ from sampling.forward.chains_only import COUNTS_ROWS
 from sampling.forward.kernels.numerics_check import probe_tokens
 from sampling.forward.models.adapter import TransformersModel, takes_cache
 from sampling.forward.models.chains import ChainModel, RecomputingModel
-from sampling.forward.models.encoder_decoder import recomputing
+from sampling.forward.models.encoder_decoder.families import RECOMPUTED
 from sampling.forward.models.encoder_decoder.model import AnswerOpening, EncoderDecoderModel
 from sampling.forward.models.encoder_decoder.recomputing import RecomputingDecoderModel
 from sampling.forward.models.longrope import LongRopeModel, border_of
@@ -108,5 +108,5 @@ def limits(model: CausalModel) -> Iterator[str]:
 def _with_encoder(name: str, model: PreTrainedModel) -> CausalModel:
     if model.get_output_embeddings() is None:
         raise UserError(f"{name}: it has no output over tokens; expected a model for conditional generation")
-    kind = RecomputingDecoderModel if model.config.model_type in recomputing.FAMILIES else EncoderDecoderModel
+    kind = RecomputingDecoderModel if model.config.model_type in RECOMPUTED else EncoderDecoderModel
     return kind(model, AnswerOpening.of(name, model))

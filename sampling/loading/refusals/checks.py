@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sampling.forward.models.encoder_decoder import recomputing
-from sampling.forward.models.encoder_decoder.families import FAMILIES
+from sampling.forward.models.encoder_decoder.families import FAMILIES, RECOMPUTED
 from sampling.loading.refusals.reasons import known_reason
 from utils.errors import UserError
 
@@ -39,7 +38,7 @@ def _reason(config: Any) -> str | None:
     if has_encoder(config):
         return (
             None
-            if config.model_type in (*FAMILIES, *recomputing.FAMILIES)
+            if config.model_type in (*FAMILIES, *RECOMPUTED)
             else "an encoder-decoder model whose decoder is not known here"
         )
     text = config.get_text_config(decoder=True)

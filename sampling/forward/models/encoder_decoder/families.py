@@ -37,3 +37,6 @@ FAMILIES: dict[str, type[Any]] = {
     "m2m_100": M2M100Decoder,
     "t5gemma": T5GemmaDecoder,
 }
+
+RECOMPUTED = ("encoder-decoder", "t5gemma2")
+"""Those whose own decoder reads the answer from its start in each forward."""

@@ -15,12 +15,9 @@ from sampling.forward.models.adapter import TransformersWeights
 from sampling.forward.models.encoder_decoder.model import AllowedTokens, AnswerOpening
 from sampling.forward.models.windows import context_length
 
-FAMILIES = ("encoder-decoder", "t5gemma2")
-"""By a configuration's `model_type`."""
-
 
 class RecomputingDecoderModel(TransformersWeights):
-    """A model of one of `FAMILIES`. Its own forward makes the masks of a chain; the encoder reads a prompt once."""
+    """A model of one of `RECOMPUTED`. Its own forward makes the masks of a chain; the encoder reads a prompt once."""
 
     trees = False
     chains_because = "its decoder runs without a cache"
