@@ -3,6 +3,8 @@
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 
+from egag.rollback_price import FREE, RollbackPrice, TakenBack
+
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
@@ -12,7 +14,8 @@ class CostModel:
     last point the last line continues. first_s: the first draft of a round. step_s: each further draft. rest_s: the
     rest of a round, with or without drafts. measured: False for assumed costs, whose ratios alone count. paid: for a
     hybrid, the most drafts of its model. Copies after them cost nothing. None: all drafts cost. acceptance: the
-    acceptance rate of judged drafts at position 1, 2, ..., if measured.
+    acceptance rate of judged drafts at position 1, 2, ..., if measured. rollback: what taking tokens back costs after a
+    rejection, which `seconds` leaves out.
 
     Example: forward ((1, 20.0), (3, 24.0)), first_s 5, step_s 3, rest_s 1 -> 2 drafts: 24 + 5 + 3 + 1 = 33.
     """
@@ -24,6 +27,7 @@ class CostModel:
     measured: bool = True
     paid: int | None = None
     acceptance: tuple[float, ...] = ()
+    rollback: RollbackPrice = FREE
 
     def verify_s(self, drafts: float) -> float:
         """Seconds of the target's forward over the last token and `drafts` drafts."""
@@ -40,14 +44,18 @@ class CostModel:
         return self.first_s + max(0.0, drawn - 1) * self.step_s if drafts else 0.0
 
     def seconds(self, drafts: float) -> float:
-        """Seconds of a whole round with `drafts` drafts, or with that many on average."""
+        """Seconds of a whole round with `drafts` drafts, or with that many on average, if nothing is taken back."""
         return self.verify_s(drafts) + self.draft_s(drafts) + self.rest_s
+
+    def rollback_s(self, taken: TakenBack) -> float:
+        """Seconds of taking tokens back after a round."""
+        return self.rollback.seconds(taken)
 
     def among(self, sequences: int) -> "CostModel":
         """One sequence's share of a round of `sequences` sequences, each with the same number of drafts.
 
         One forward takes the rows of all sequences. Drafting time is assumed to grow with its rows as the target's
-        forward does. The time spent per text stays the same.
+        forward does. The time spent per text stays the same, as that of taking tokens back does.
 
         Example: forward ((1, 20), (3, 24)) -> among 2: ((1, 11), (3, 15), ...), for 2 rows take 22 and 6 take 30.
         """

@@ -4,6 +4,7 @@ import math
 
 from egag.cost_model import CostModel
 from egag.length_rule import LengthRule
+from egag.rollback_price import TakenBack
 from utils.events import Round
 
 # The initial acceptance rate, and its weight in judged drafts.
@@ -11,14 +12,15 @@ _ACCEPTANCE, _WEIGHT = 0.7, 4
 
 
 class CostRatioGamma(LengthRule):
-    """g = argmax over 0..gamma_max of (1 + a + ... + a^g) / (v(g) + d(g)), all costs in forwards over one row.
+    """g = argmax over 0..gamma_max of (1 + a + ... + a^g) / (v(g) + d(g) + b(g)), all costs in forwards over one row.
 
     a: accepted / judged drafts. Earlier rounds lose weight by the factor `decay` with each round that drafts. v(g): the
     target's forward over g drafts. d(g): the cost of g drafts, which is g c if the first costs as much as the others.
+    b(g): taking rejected drafts back (`RollbackPrice`), 0 where that is free.
 
     A round with 0 drafts shows nothing about acceptance. While g is 0, a probe round with one draft therefore runs from
     time to time. If every probe is rejected, probes cost the share `probe` of the time: their distance is (v(1) + d(1)
-    - 1) / probe rounds. probe 0 = never.
+    + b(1) - 1) / probe rounds. probe 0 = never.
 
     Example with v 1, c 0.2: a 0.7 gives 1, 1.42, 1.56, 1.58 and 1.54 for 0 to 4 drafts -> 3.
     """
@@ -49,12 +51,14 @@ class CostRatioGamma(LengthRule):
         tokens = [1.0]
         for _ in range(self.most):
             tokens.append(1 + alpha * tokens[-1])
-        best = max(range(self.most + 1), key=lambda gamma: tokens[gamma] / self._cost(gamma))
+        best = max(range(self.most + 1), key=lambda gamma: tokens[gamma] / self._cost(gamma, alpha))
         return 1 if best == 0 and self._idle and self._idle >= self._apart() else best
 
-    def _cost(self, gamma: int) -> float:
-        return self.cost_model.v(gamma) + self.cost_model.draft_s(gamma) / self.cost_model.verify_s(0)
+    def _cost(self, gamma: int, alpha: float) -> float:
+        costs = self.cost_model
+        drafts_s = costs.draft_s(gamma) + costs.rollback_s(TakenBack.of_rate(alpha, gamma))
+        return costs.v(gamma) + drafts_s / costs.verify_s(0)
 
     def _apart(self) -> float:
         """The number of rounds without drafts between two probes."""
-        return max(0.0, self._cost(1) - 1) / self.probe if self.probe else math.inf
+        return max(0.0, self._cost(1, 0.0) - 1) / self.probe if self.probe else math.inf

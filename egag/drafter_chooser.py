@@ -54,7 +54,7 @@ class ChooserState:
 
     def passed(self, round: Round) -> None:
         """Count a finished round, whoever drafted."""
-        self.budget.passed(ExpectedRound.of(round))
+        self.budget.passed(self.live.caused_by(round))
         self.rounds += 1
         for state in self.drafters.values():
             state.unused += 1

@@ -9,6 +9,7 @@ from egag.acceptance import AcceptanceEstimator, Features
 from egag.cost_model import CostModel
 from egag.expected_round import ExpectedRound, ExplorationBudget, best_length, expected_tokens
 from egag.online_cost_model import OnlineCostModel
+from egag.rollback_price import NOTHING_TAKEN, TakenBack
 from utils.events import Round
 
 _FORGETTING = 0.98
@@ -22,20 +23,34 @@ _FAR = 16
 
 @dataclass(slots=True)
 class RoundAverages:
-    """Decayed totals over the rounds of a drafter: tokens emitted, drafts verified, steps of drafting."""
+    """Decayed totals over the rounds of a drafter.
+
+    They are tokens emitted, drafts verified, steps of drafting, rejections, and tokens to be read again.
+    """
 
     tokens: float = 0.0
     drafts: float = 0.0
     steps: float = 0.0
+    rejections: float = 0.0
+    reread: float = 0.0
     weight: float = 0.0
 
-    def add(self, tokens: float, drafts: float, steps: float, weight: float = 1.0) -> None:
+    def add(
+        self, tokens: float, drafts: float, steps: float, taken: TakenBack = NOTHING_TAKEN, weight: float = 1.0
+    ) -> None:
         """Record one round, or `weight` rounds."""
         keep = _FORGETTING
+        self.rejections = keep * self.rejections + weight * taken.rejections
+        self.reread = keep * self.reread + weight * taken.reread
         self.tokens = keep * self.tokens + weight * tokens
         self.drafts = keep * self.drafts + weight * drafts
         self.steps = keep * self.steps + weight * steps
         self.weight = keep * self.weight + weight
+
+    @property
+    def taken(self) -> TakenBack:
+        """What a round takes back on average."""
+        return TakenBack(self.rejections / self.weight, self.reread / self.weight)
 
 
 @dataclass(slots=True)
@@ -143,16 +158,18 @@ class EstimatorState:
         self._guess()
         mean = self.mean
         tokens, drafts, steps = (total / mean.weight for total in (mean.tokens, mean.drafts, mean.steps))
-        return ExpectedRound(1.0 + (tokens - 1.0) * self.sure.share, self.live.seconds(drafts, steps))
+        seconds = self.live.seconds(drafts, steps) + self.live.rollback_s(mean.taken)
+        return ExpectedRound(1.0 + (tokens - 1.0) * self.sure.share, seconds)
 
     def _guess(self) -> None:
         """Set the averages to those of the best length by the acceptance rates of the positions."""
         if self.mean.weight:
             return
         survival = list(accumulate((self.acceptance.typical(position) for position in range(_FAR)), mul))
-        count = max(1, best_length(survival, self.live.seconds)[0])
+        count = max(1, best_length(survival, self.live.seconds, rollback_s=self.live.rolls_back)[0])
         trust = _MEASURED if self.acceptance.shares else _GUESS
-        self.mean.add(expected_tokens(survival[:count]), count, count, trust)
+        kept = survival[:count]
+        self.mean.add(expected_tokens(kept), count, count, TakenBack.of_chain(kept), trust)
 
     def judged(self, round: Round, drafts: DraftFeatures, steps: int) -> None:
         """Learn from the verdict on its drafts in a round with `steps` steps of drafting."""
@@ -167,12 +184,14 @@ class EstimatorState:
             self.acceptance.count(position, accepted)
         self.acceptance.refresh()
         known = len(drafts.rows) > 0 or "+" in round.source  # two drafters of one round each know their own drafts
-        self.mean.add(1.0 + (reached if known else round.accepted), len(drafts.place if known else round.drafts), steps)
+        kept, count = (reached, len(drafts.place)) if known else (round.accepted, len(round.drafts))
+        taken = TakenBack(1.0, 1.0 + kept) if kept < count else NOTHING_TAKEN
+        self.mean.add(1.0 + kept, count, steps, taken)
         self.rounds, self.unused = self.rounds + 1, 0
 
     def passed(self, round: Round) -> None:
         """Count a finished round, with or without its drafts."""
-        self.budget.passed(ExpectedRound.of(round))
+        self.budget.passed(self.live.caused_by(round))
         self.rounds += 1
 
     def described(self) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from egag.rollback_price import TakenBack
 from utils.events import Round
 
 
@@ -50,12 +51,16 @@ def expected_tokens(survival: Iterable[float]) -> float:
 
 
 def best_length(
-    survival: Sequence[float], seconds: Callable[[int], float], tokens: float = 1.0
+    survival: Sequence[float],
+    seconds: Callable[[int], float],
+    tokens: float = 1.0,
+    rollback_s: Callable[[TakenBack], float] | None = None,
 ) -> tuple[int, ExpectedRound]:
     """The number of drafts with the most expected tokens per second, the smallest on a tie, and its expected round.
 
     survival: the probability that each draft is reached and accepted. seconds: the time of a round by its number of
-    drafts. tokens: the tokens of the round without drafts.
+    drafts. tokens: the tokens of the round without drafts. rollback_s: the time of taking tokens back, for a chain on a
+    target where that is not free.
 
     Example: survival .8, .4, .1 at 20, 21, 22 and 26 ms: 1/20, 1.8/21, 2.2/22 and 2.3/26 -> 2 drafts.
     """
@@ -64,6 +69,8 @@ def best_length(
     for count, chance in enumerate(survival, 1):
         expected += chance
         taken = seconds(count)
+        if rollback_s is not None:
+            taken += rollback_s(TakenBack.of_chain(survival[:count]))
         if expected * best_s > most * taken:
             best, best_s, most = count, taken, expected
     return best, ExpectedRound(most, best_s)

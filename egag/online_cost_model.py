@@ -1,10 +1,11 @@
 """A cost model that the measured rounds correct."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from egag.cost_model import CostModel
 from egag.expected_round import ExpectedRound
+from egag.rollback_price import TakenBack
 from utils.events import Round
 
 _FORGETTING = 0.95
@@ -56,11 +57,16 @@ class TargetCorrection:
     """The correction of the target's cost: a common factor, and a factor for each number of drafts.
 
     A length with a predicted cost that is too low would be chosen again and again. Its own factor corrects this.
+
+    again: tokens that were read again over those that the rejected rounds left. It exceeds 1 where several rejections
+    in a row go back to the same saved state. owed: what the last round left.
     """
 
     whole: CorrectionFactor = field(default_factory=CorrectionFactor)
     changes: int = 0
     measured_s: bool = False
+    again: CorrectionFactor = field(default_factory=lambda: CorrectionFactor(TRUST))
+    owed: float = 0.0
     _counts: dict[int, CorrectionFactor] = field(default_factory=dict)
 
     def measured(self) -> None:
@@ -94,6 +100,12 @@ class TargetCorrection:
         if drafts not in self._counts:
             self._counts[drafts] = CorrectionFactor(_ALIKE)
         self._counts[drafts].update(observed, self.whole.value * predicted)
+
+    def count_reread(self, round: Round) -> None:
+        """Learn how much is read again. A text's first round pays for none before it."""
+        if round.number:
+            self.again.update(float(round.reread), self.owed)
+        self.owed = TakenBack.of_round(round).reread
 
 
 @dataclass(slots=True)
@@ -180,10 +192,39 @@ class OnlineCostModel:
             self._listed = target.changes, priced, target.scaled(priced)
         return self._listed[2]
 
+    @property
+    def rolls_back(self) -> Callable[[TakenBack], float] | None:
+        """`rollback_s`; None where taking tokens back is free."""
+        return self.rollback_s if self.cost_model.rollback else None
+
+    def rollback_s(self, taken: TakenBack) -> float:
+        """Seconds of taking tokens back after a round, at the target's present speed."""
+        if not self.cost_model.rollback:
+            return 0.0
+        whole, again = self.target.whole.value, self.target.again.value
+        return whole * self.cost_model.rollback_s(replace(taken, reread=again * taken.reread))
+
+    def paid_s(self, round: Round) -> float:
+        """Seconds of this round that earlier rounds caused, because they took tokens back."""
+        return self.target.whole.value * self.cost_model.rollback_s(TakenBack.paid_by(round))
+
+    def caused_by(self, round: Round) -> ExpectedRound:
+        """The tokens and seconds of a finished round: with what it takes back, without what it paid for others."""
+        gain = ExpectedRound.of(round)
+        if not self.cost_model.rollback:
+            return gain
+        caused_s = max(0.0, gain.seconds - self.paid_s(round)) + self.rollback_s(TakenBack.of_round(round))
+        return ExpectedRound(gain.tokens, caused_s)
+
     def see_target(self, round: Round) -> None:
-        """Learn from the seconds of the target's side; without drafts, from all seconds of the round."""
+        """Learn from the seconds of the target's side; without drafts, from all seconds of the round.
+
+        What it paid for earlier rounds is left out: plain rounds behind a rejection would look slow, and drafts cheap.
+        """
         drafts = len(round.drafts)
         seconds = round.verify_s + round.other_s + (0.0 if drafts else round.draft_s)
+        seconds = max(0.0, seconds - self.paid_s(round))
+        self.target.count_reread(round)
         self.target.update(drafts, seconds, self.cost_model.verify_s(drafts) + self.cost_model.rest_s)
 
     def see_drafts(self, round: Round, steps: int) -> None:

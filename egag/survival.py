@@ -8,6 +8,7 @@ from egag.draft_distribution import DraftDistribution, Token
 from egag.estimator_state import DraftFeatures, EstimatorState
 from egag.expected_round import ExpectedRound, TruncatedProposal, best_length
 from egag.length_rule import LengthRule
+from egag.rollback_price import TakenBack
 from egag.tree_growth import TreeGrowth
 from egag.truncation import Truncation
 from utils.events import Round
@@ -67,9 +68,9 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         if not drafted:
             self._sure = survival
         # The forward of this distribution is paid for in any case.
-        without, with_it = (
-            ExpectedRound(self._tokens + more, self.seconds(drafted + n)) for n, more in ((0, 0.0), (1, survival))
-        )
+        before = self.survival[1:]
+        without = ExpectedRound(self._tokens, self._expected_s(before))
+        with_it = ExpectedRound(self._tokens + survival, self._expected_s([*before, survival]))
         if not self._trying and with_it.rate <= without.rate:
             return False
         self._tokens += survival
@@ -114,7 +115,7 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         kept = self.evaluate(chances, match, parents)
         if kept.count or not kept.survival:
             return kept.count
-        tried = ExpectedRound(1.0 + kept.survival[0], self.seconds(1))
+        tried = self.single(kept.survival[0])
         count = int(self._trying or self.learnt.budget.tries(tried, kept.expected.rate))
         self.assign_rows(range(count))
         return count
@@ -125,7 +126,9 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         if not chances:
             return TruncatedProposal(0, self.learnt.live.without_drafts(), ())
         self._read(chances if parents is not None else chances[: self.longest], match, parents)
-        count, expected = best_length(self.survival[1:], self.learnt.live.after(self._steps))
+        live = self.learnt.live
+        rolls_back = live.rolls_back if parents is None else None
+        count, expected = best_length(self.survival[1:], live.after(self._steps), rollback_s=rolls_back)
         self.assign_rows(range(count))
         return TruncatedProposal(count, expected, tuple(self.survival[1:]))
 
@@ -200,16 +203,26 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
     def seconds(self, drafts: int) -> float:
         return self.learnt.live.seconds(drafts, self._steps)
 
+    def single(self, survival: float) -> ExpectedRound:
+        """The expected round of one draft with this probability."""
+        return ExpectedRound(1.0 + survival, self._expected_s([survival]))
+
+    def _expected_s(self, survival: Sequence[float]) -> float:
+        """Seconds of a round with a chain of drafts, taking back what is rejected included."""
+        return self.seconds(len(survival)) + self.learnt.live.rollback_s(TakenBack.of_chain(survival))
+
     def _promising(self, drafted: int) -> bool:
         """Whether further drafts can raise the expected tokens per second."""
-        seconds, typical = self.learnt.live.seconds, self.learnt.acceptance.typical
-        tokens, survival, rate = self._tokens, self.survival[-1], self._tokens / seconds(drafted)
+        live, typical = self.learnt.live, self.learnt.acceptance.typical
+        chain = self.survival[1:]
+        tokens = self._tokens
+        rate = tokens / (live.seconds(drafted) + live.rollback_s(TakenBack.of_chain(chain)))
         for position in range(drafted, self.gamma):
-            survival *= typical(position)
-            tokens += survival
-            if tokens / seconds(position + 1) > rate:
+            chain.append((chain[-1] if chain else 1.0) * typical(position))
+            tokens += chain[-1]
+            if tokens / (live.seconds(position + 1) + live.rollback_s(TakenBack.of_chain(chain))) > rate:
                 return True
-            if survival < _REACHED:
+            if chain[-1] < _REACHED:
                 break
         return False
 

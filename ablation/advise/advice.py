@@ -11,6 +11,7 @@ from ablation.advise.sample import SampleRuns
 from ablation.plan.grid import Configuration
 from ablation.plan.prompts.file import Prompt
 from sampling.measure.comparison import Comparison
+from sampling.methods.rules import DRAFT_RULE
 from sampling.methods.tables import AR
 from sampling.pair.local_engine import LocalEngine
 from utils.errors import UserError
@@ -20,6 +21,8 @@ from utils.text import counted, shown
 
 WARM_SHARE, SAMPLE_SHARE = 0.15, 0.75
 """Of the time: when warming up ends at the latest, and when measuring does; the rest is for the check."""
+# What taking tokens back may cost of a plain round before it is said.
+_MATTERS = 0.02
 _GOLDEN = 0.6180339887498949
 Tell = Callable[[int, int, str], None]
 
@@ -156,10 +159,23 @@ def _choose(runs: SampleRuns, advice: Advice) -> None:
     ratios = ((runs.candidates[name], _ratio(values)) for name, values in logs.items())
     advice.candidates = tuple(sorted(ratios, key=lambda pair: -pair[1]))
     advice.bounds = tuple((name, _ratio(values)) for name, values in runs.bounds().items())
+    _note_taking_back(runs, advice)
     if runs.prompts == 1:
         advice.notes.append("one prompt was measured: too few for an interval")
     elif runs.prompts < FEW:
         advice.notes.append(f"{runs.prompts} prompts were measured: intervals of so few are narrower than the truth")
+
+
+def _note_taking_back(runs: SampleRuns, advice: Advice) -> None:
+    """Say what taking tokens back costs the best candidate of a fixed length, where it matters: rules may not draft."""
+    fixed = [one.name for one, _ in advice.candidates if DRAFT_RULE.name not in dict(one.parameters)]
+    name, seconds = next(((name, known) for name in fixed if (known := runs.taken_back_s(name)) is not None), ("", 0.0))
+    plain_s = runs.plain_s()
+    if seconds > _MATTERS * plain_s:
+        advice.notes.append(
+            f"taking tokens back costs {seconds * 1e3:.1f} ms a round here, of {name}; a plain round takes "
+            f"{plain_s * 1e3:.1f} ms"
+        )
 
 
 def _ratio(logs: Sequence[float]) -> float:

@@ -12,7 +12,7 @@ from egag.cost_model import CostModel
 from sampling.engine import price_on
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import DraftWalk, Sample, fitted, oracle, scaled, walk
-from sampling.measure.replay.walk import sample
+from sampling.measure.replay.walk import sample_of
 from sampling.measure.warm_up import warm_up
 from sampling.methods.tables import AR
 from sampling.pair.local_engine import LocalEngine
@@ -55,6 +55,7 @@ class SampleRuns:
         self.prompts = 0
         self.candidates: dict[str, Configuration] = dict(self.run)
         self._plain: list[Sample] = []
+        self._taken_back: dict[str, list[float]] = {}
 
     def warm_up(self, over: Callable[[], bool]) -> float:
         """First calls pay for what no later one does. The seconds that plain decoding takes for a token."""
@@ -124,7 +125,7 @@ class SampleRuns:
         ):
             account.add(event)
             if isinstance(event, Round):
-                samples.append(sample(event.drafts, event.parents, event.draft_s, event.verify_s, event.other_s))
+                samples.append(sample_of(event))
         return account, samples
 
     def cost_model(self, measurement: DrafterMeasurement) -> CostModel:
@@ -144,11 +145,17 @@ class SampleRuns:
     def logs(self) -> Logs:
         """By candidate, one a prompt; `candidates` are their configurations."""
         logs_of: Logs = {name: list(values) for name, values in self.measured.items() if values}
+        self._taken_back.clear()
         for measurement in self.live:
             for configuration, values in self._replays(measurement):
                 self.candidates[configuration.name] = configuration
                 logs_of[configuration.name] = values
         return logs_of
+
+    def taken_back_s(self, name: str) -> float | None:
+        """Seconds a round that taking tokens back costs a candidate on the sample; None for one that has no replay."""
+        seconds = self._taken_back.get(name)
+        return fmean(seconds) if seconds else None
 
     def bounds(self) -> Logs:
         """By drafter, one a prompt: what knowing beforehand what is accepted would bring."""
@@ -166,6 +173,7 @@ class SampleRuns:
         for walked in measurement.walks:
             for configuration, account in measurement.base.replays(walked, price, self.common):
                 speedups.setdefault(configuration, []).append(self._log(account))
+                self._taken_back.setdefault(configuration.name, []).append(account.rollback_s / max(1, account.rounds))
         yield from ((made, logs) for made, logs in speedups.items() if len(logs) == len(measurement.walks))
 
     def _log(self, account: RunMetrics) -> float:

@@ -146,8 +146,7 @@ class AutoDrafter(Drafter):
         truncated = rule.evaluate(draft.probs, draft.match_length)
         if not truncated.count:
             rule.assign_rows((0,))
-            expected = ExpectedRound(1.0 + truncated.survival[0], rule.seconds(1))
-            truncated = replace(truncated, count=1, expected=expected)
+            truncated = replace(truncated, count=1, expected=rule.single(truncated.survival[0]))
         return CopyDraft(draft.tokens, truncated)
 
     def _drafted(
@@ -196,7 +195,10 @@ def _rate(profile: LatencyProfile, drafter: str) -> float | None:
         return None
     times = profile.drafters[drafter]
     tokens, seconds = max(
-        ((times.tokens(count), cost_model.seconds(count)) for count in range(1, _DRAFTS + 1)),
+        (
+            (times.tokens(count), cost_model.seconds(count) + cost_model.rollback_s(times.taken(count)))
+            for count in range(1, _DRAFTS + 1)
+        ),
         key=lambda item: item[0] / item[1],
     )
     return tokens / seconds if (tokens + _HOPE) / seconds > 1.0 / plain.seconds(0) else 0.0

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from egag.cost_model import CostModel
+from egag.rollback_price import FREE
 from sampling.engine import Engine, price_on
 from sampling.forward.referee import RefereeResult
 from sampling.measure.divergence import Divergence, judge
@@ -94,7 +95,8 @@ class Comparison:
     def ledger(self, name: str) -> Ledger | None:
         """Where the time of its tokens went; None for another output, and where nobody knows what AR takes."""
         plain = None if self._runs[name].metrics.opaque else self._plain(name)
-        return None if plain is None else ledger(self._runs[name].metrics, plain)
+        price = self._price(name)
+        return None if plain is None else ledger(self._runs[name].metrics, plain, price.rollback if price else FREE)
 
     def predicted(self, name: str) -> Ledger | None:
         """The same by the prices of the engine's profile; None where there is none, and for another output."""

@@ -7,6 +7,7 @@ from statistics import median
 from typing import TypeVar
 
 from sampling.forward.runner import PREFILL_CHUNK, WholeRunner, feed
+from sampling.measure.rollback_times import RollbackTimes
 from sampling.pair.pair import Pair
 from sampling.pair.profile import CONTEXTS, ROWS, Times
 from utils.device.timing import PhaseClock
@@ -37,6 +38,10 @@ class ForwardTimes:
         self._times: dict[tuple[int, int], list[float]] = {}
         self._forks: list[float] = []
         self._trees = pair.target.model.trees and _FORKED in rows
+        self._rollbacks = {
+            context: RollbackTimes(runner, self._ids, context, lambda call: self._timed(call)[1])
+            for context, runner in self._runners.items()
+        }
 
     @property
     def enough(self) -> bool:
@@ -49,6 +54,7 @@ class ForwardTimes:
             yield from self._prefill(context)
             for count in self._rows:
                 yield self._forward(context, count)
+            yield from self._rollback(context)
         for turn in range(1, _TURNS):
             for context in self._runners if turn < _PREFILLS else ():
                 yield from self._prefill(context)
@@ -57,6 +63,12 @@ class ForwardTimes:
                     yield self._forward(context, count)
             for context in self._runners if self._trees else ():
                 yield self._fork(context)
+            yield from self._rollback(min(self._runners))
+
+    def _rollback(self, context: int) -> Iterator[bool]:
+        """Rejections, behind the shortest context: going back further than what was saved reads all of it again."""
+        if context == min(self._runners) and self._rollbacks[context].needed:
+            yield from self._rollbacks[context].turn()
 
     def _prefill(self, context: int) -> Iterator[bool]:
         """Read a prompt of so many tokens, a chunk a step; the text is then as long, whoever read it."""
@@ -69,12 +81,16 @@ class ForwardTimes:
             yield False
         self._add(context, 0, seconds)
         feed(runner, [last, *ids][: context - runner.length])
-        runner.forward(ids[:1])  # untimed: the first one pays for first calls
+        # Untimed: the first one pays for first calls. Two rows: before several, states are saved to go back to.
+        runner.forward(self._ids[: min(2, len(self._rows))])
 
     def _forward(self, context: int, count: int) -> bool:
-        runner = self._runners[context]
+        """Over one row as in plain decoding, which takes nothing back."""
+        runner, rollback = self._runners[context], self._rollbacks[context]
         runner.crop(context)
-        rows = self._ids[context : context + count]
+        if count == 1 and rollback.needed:
+            rollback.settle()
+        rows = self._ids[runner.length : runner.length + count]
         self._add(context, count, self._timed(lambda: runner.forward(rows))[1])
         return False
 
@@ -100,15 +116,27 @@ class ForwardTimes:
 
     def forward(self) -> dict[int, Times]:
         """By context and rows, without contexts that time was too short for, behind which fewer rows were timed."""
-        level = self._level()
         by_context = {
             context: never_dearer(
-                [(n, level * self._took(context, n)) for n in sorted(self._rows) if self._known(context, n)]
+                [(n, self._priced(context, n)) for n in sorted(self._rows) if self._known(context, n)]
             )
             for context in self._runners
         }
         most = max(map(len, by_context.values()))
         return {context: times for context, times in by_context.items() if len(times) == most}
+
+    def _priced(self, context: int, count: int) -> float:
+        """A forward as behind a round that took nothing back, while those of several rows were timed behind a crop."""
+        level, restoring_s = self._level(), self.rollback.restoring_s
+        took_s = level * self._took(context, count)
+        if count == 1 or not restoring_s:
+            return took_s
+        return max(took_s - restoring_s, level * self._took(context, 1))
+
+    @property
+    def rollback(self) -> RollbackTimes:
+        """What taking tokens back costs, behind the shortest context."""
+        return self._rollbacks[min(self._runners)]
 
     def tree(self) -> float:
         """A tree's forward over a chain's, the median of all pairs; 1 where time was too short to tell."""

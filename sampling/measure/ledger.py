@@ -6,6 +6,7 @@ from itertools import zip_longest
 from typing import Protocol
 
 from egag.cost_model import CostModel
+from egag.rollback_price import FREE, RollbackPrice, TakenBack
 
 PARTS: Mapping[str, str] = {
     "verify": "the target's forwards, as if each fed one row",
@@ -40,11 +41,15 @@ class RunAccount(Protocol):
     @property
     def rollback_ms(self) -> float | None: ...
     @property
+<<<<<<< HEAD
     def experts_per_round(self) -> float | None: ...
     @property
     def expert_share(self) -> float | None: ...
     @property
     def experts_ms(self) -> float | None: ...
+=======
+    def reread(self) -> int | None: ...
+>>>>>>> price
     @property
     def tokens_per_round(self) -> float | None: ...
     @property
@@ -78,8 +83,13 @@ class Ledger:
 
     plain: seconds of a token of AR. rows: what the target verifies in a round, the last token and the drafts.
     tokens: what a round emits. alpha: accepted of the judged positions, None where none was judged. needed_alpha: the
+<<<<<<< HEAD
     alpha at which it would be as fast as AR (see `needed_alpha`). rollback: of growth, saving and restoring states.
     experts, expert_share: of a layer, that a round wakes; expert_s: seconds of a token that they take.
+=======
+    alpha at which it would be as fast as AR (see `needed_alpha`). rollback: of growth, taking tokens back: restoring
+    states and reading accepted tokens again, as a price tells; without one, what saving and restoring took.
+>>>>>>> price
 
     From the parts follows, as in arXiv 2211.17192 but with the costs as they were measured, the speedup plain / total;
     a method is as fast as AR where a round emits `break_even` tokens.
@@ -134,6 +144,7 @@ class Ledger:
         )
         net = self.plain - self.total
         verdict = f"{ms(abs(net))} ms {'faster' if net > 0 else 'slower'}"
+<<<<<<< HEAD
         back = f"taking states back is {ms(self.rollback)} of it" if self.rollback else ""
         return "; ".join(filter(None, (self._earned(), costs, back, self._awake()))) + f": {verdict}{self._lacking()}"
 
@@ -141,6 +152,10 @@ class Ledger:
         if not self.experts or not self.expert_share:
             return ""
         return f"a round wakes {self.experts:.1f} experts a layer ({self.expert_share:.0%}), {ms(self.expert_s)} of it"
+=======
+        back = f"taking tokens back is {ms(self.rollback)} of it" if ms(self.rollback) != "0.0" else ""
+        return "; ".join(filter(None, (self._earned(), costs, back))) + f": {verdict}{self._lacking()}"
+>>>>>>> price
 
     def _earned(self) -> str:
         accepted = "" if self.alpha is None else f", {self.alpha:.0%} of what was judged accepted,"
@@ -172,13 +187,16 @@ def plain_at(price: CostModel) -> PlainRound:
     return PlainRound(price.verify_s(0), price.rest_s)
 
 
-def ledger(run: RunAccount, plain: PlainRound) -> Ledger | None:
-    """The ledger of a run beside AR on the same prompt; None where its times are unknown or it made no round."""
+def ledger(run: RunAccount, plain: PlainRound, rollback: RollbackPrice = FREE) -> Ledger | None:
+    """The ledger of a run beside AR on the same prompt; None where its times are unknown or it made no round.
+
+    rollback: what taking tokens back costs by a profile; it is part of the measured times already.
+    """
     times = (run.draft_ms, run.verify_ms, run.other_ms)
     if None in times or not run.rounds or not run.new_tokens or run.tokens_per_round is None:
         return None
     draft, verify, other = (value / 1e3 for value in times if value is not None)
-    return _split(run, plain, draft, verify, other)
+    return _split(run, plain, (draft, verify, other), rollback)
 
 
 def predicted(run: RunAccount, price: CostModel) -> Ledger | None:
@@ -192,13 +210,23 @@ def predicted(run: RunAccount, price: CostModel) -> Ledger | None:
     steps = drafts if run.mean_gamma is None else min(drafts, run.mean_gamma)
     begun = min(1.0, steps) if not run.tested_at else run.tested_at[0] / run.rounds
     draft = begun * price.first_s + max(0.0, steps - begun) * price.step_s
-    return _split(run, plain_at(price), draft, price.verify_s(drafts), price.rest_s)
+    verify = price.verify_s(drafts) + price.rollback_s(taken_back(run))
+    return _split(run, plain_at(price), (draft, verify, price.rest_s), price.rollback)
 
 
-def _split(run: RunAccount, plain: PlainRound, draft: float, verify: float, other: float) -> Ledger:
-    """The parts a token, from seconds of the mean round."""
-    rounds, tokens = run.rounds or 0, run.tokens_per_round or 0.0
-    break_even = (draft + verify + other) / plain.seconds
+def taken_back(run: RunAccount) -> TakenBack:
+    """What a run's rounds took back, as a mean: rejections, and tokens that were read again for them."""
+    rounds, hist = run.rounds or 1, run.accept_hist or []
+    rejections = sum(run.tested_at or []) - sum(accepted * count for accepted, count in enumerate(hist))
+    return TakenBack(rejections / rounds, (run.reread or 0) / rounds)
+
+
+def _split(run: RunAccount, plain: PlainRound, seconds: tuple[float, float, float], rollback: RollbackPrice) -> Ledger:
+    """The parts a token, from seconds of the mean round: drafting, verifying, other."""
+    rounds, tokens, (draft, verify, other) = run.rounds or 0, run.tokens_per_round or 0.0, seconds
+    break_even = sum(seconds) / plain.seconds
+    back_s = rollback.seconds(taken_back(run)) if rollback else (run.rollback_ms or 0.0) / 1e3
+    judged = run.accept_hist or [], run.tested_at or [], run.max_gamma or 0
     return Ledger(
         verify=plain.forward / tokens,
         growth=(verify - plain.forward) / tokens,
@@ -209,34 +237,54 @@ def _split(run: RunAccount, plain: PlainRound, draft: float, verify: float, othe
         rows=1.0 + (run.drafted or 0) / rounds,
         tokens=tokens,
         alpha=run.alpha,
+<<<<<<< HEAD
         needed_alpha=needed_alpha(break_even, run.accept_hist or [], run.tested_at or [], run.max_gamma or 0),
         rollback=(run.rollback_ms or 0.0) / 1e3 / tokens,
         experts=run.experts_per_round,
         expert_share=run.expert_share,
         expert_s=(run.experts_ms or 0.0) / 1e3 / tokens,
+=======
+        needed_alpha=needed_alpha(break_even, *judged, rollback.scaled(1.0 / plain.seconds)),
+        rollback=back_s / tokens,
+>>>>>>> price
     )
 
 
-def needed_alpha(tokens: float, accept_hist: Sequence[int], tested_at: Sequence[int], max_gamma: int) -> float | None:
+def needed_alpha(
+    tokens: float,
+    accept_hist: Sequence[int],
+    tested_at: Sequence[int],
+    max_gamma: int,
+    rollback: RollbackPrice = FREE,
+) -> float | None:
     """The alpha at which rounds like these would emit `tokens`; None where none would, or nothing was drafted.
+
+    rollback: what taking tokens back costs, in rounds of AR. It changes with alpha, and the rest of a round does not.
+    E: tokens a round, B: taking back, both at the alpha that is sought: E = tokens - B(now) + B.
 
     As many rounds as now have a draft at position i, of those that come so far; each position's acceptance moves the
     same part of its way to 1, or to 0. What no round reached is as the last position that one did.
 
-    Example: one draft a round, always judged, accepted in 2 of 10 rounds: for 1.5 tokens a round alpha is 0.5.
+    Example: one draft a round, always judged, accepted in 2 of 10 rounds: for 1.5 tokens a round alpha is 0.5. Where a
+    rejection costs .25 rounds, 1.5 - .8 x .25 = 1.3 is the rest of a round: 1 + a = 1.3 + .25 (1 - a), alpha .44.
     """
     reached, accepted = _positions(accept_hist, tested_at)
     if not reached:
         return None
     deeper = max(0, min(max_gamma, _DEEPEST) - len(reached))
     reached, accepted = [*reached, *[reached[-1]] * deeper], [*accepted, *[accepted[-1]] * deeper]
+    rest = tokens - rollback.seconds(_expected(reached, accepted, 0.0)[2])
+
+    def enough(move: float) -> bool:
+        emitted, _, taken = _expected(reached, accepted, move)
+        return emitted >= rest + rollback.seconds(taken)
+
     low, high = -1.0, 1.0
-    if _expected(reached, accepted, high)[0] < tokens:
+    if not enough(high):
         return None
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        enough = _expected(reached, accepted, middle)[0] >= tokens
-        low, high = (low, middle) if enough else (middle, high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
     return _expected(reached, accepted, high)[1]
 
 
@@ -252,11 +300,17 @@ def _positions(accept_hist: Sequence[int], tested_at: Sequence[int]) -> tuple[li
     return reached, accepted
 
 
-def _expected(reached: Sequence[float], accepted: Sequence[float], move: float) -> tuple[float, float]:
-    """Tokens a round and alpha, each acceptance moved by this part of its way to 1, or below 0 to 0."""
-    here, judged, kept = 1.0, 0.0, 0.0
-    for share, chance in zip(reached, accepted, strict=True):
+def _expected(reached: Sequence[float], accepted: Sequence[float], move: float) -> tuple[float, float, TakenBack]:
+    """Tokens a round, alpha and what is taken back, each acceptance moved by this part of its way to 1, or to 0.
+
+    A rejection at position i leaves the root and i - 1 drafts to be read again. move: below 0 it is the way to 0.
+    """
+    here, judged, kept, rejections, reread = 1.0, 0.0, 0.0, 0.0, 0.0
+    for place, (share, chance) in enumerate(zip(reached, accepted, strict=True), 1):
+        moved = chance + move * (1.0 - chance if move > 0 else chance)
         judged += here * share
-        here *= share * (chance + move * (1.0 - chance if move > 0 else chance))
+        rejections += here * share * (1.0 - moved)
+        reread += place * here * share * (1.0 - moved)
+        here *= share * moved
         kept += here
-    return 1.0 + kept, kept / judged
+    return 1.0 + kept, kept / judged, TakenBack(rejections, reread)

@@ -62,7 +62,13 @@ def measuring(pair: Pair, budget_s: float = BUDGET_S, clock: Callable[[], float]
     yield 1.0
     measured = datetime.now(UTC).isoformat(timespec="seconds")
     return LatencyProfile(
-        forwards.forward(), forwards.prefill(), drafts.rest_s(), drafts.drafters(), measured, forwards.tree()
+        forward=forwards.forward(),
+        prefill=forwards.prefill(),
+        rest_s=drafts.rest_s(),
+        drafters=drafts.drafters(),
+        measured=measured,
+        tree=forwards.tree(),
+        rollback=forwards.rollback.price(),
     )
 
 

@@ -2,10 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import accumulate
+from operator import mul
 from typing import Any, Self
 
 from egag.cost_model import ASSUMED_COSTS, CostModel
+from egag.expected_round import expected_tokens
+from egag.rollback_price import FREE, RollbackPrice, TakenBack
 from utils.errors import wrong_value
 
 ROWS = (*range(1, 18), 24, 32)
@@ -37,11 +41,18 @@ class DraftTimes:
         Behind the last position that was judged often enough, its share stands for the others.
         Example: acceptance (0.8, 0.5), found 1 -> 3 drafts: 1 + 0.8 + 0.4 + 0.2 = 2.4.
         """
-        reached, tokens = self.found, 1.0
-        for place in range(drafts if self.acceptance else 0):
-            reached *= self.acceptance[min(place, len(self.acceptance) - 1)]
-            tokens += reached
-        return tokens
+        return expected_tokens(self.survival(drafts))
+
+    def survival(self, drafts: int) -> tuple[float, ...]:
+        """The share of rounds in which draft 1, 2, ... is there, reached and accepted."""
+        if not self.acceptance:
+            return ()
+        shares = (self.acceptance[min(place, len(self.acceptance) - 1)] for place in range(drafts))
+        return tuple(accumulate(shares, mul, initial=self.found))[1:]
+
+    def taken(self, drafts: int) -> TakenBack:
+        """What a round with so many drafts takes back on those texts."""
+        return TakenBack.of_chain(self.survival(drafts), self.found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,7 @@ class LatencyProfile:
 
     prefill: (tokens, seconds). drafters: by the name of what drafts: `model`, a kind of head, a copier. rest_s: what a
     round costs besides. measured: when, UTC. tree: a forward over two branches, over that of a chain of as many rows.
+    rollback: what a rejection costs; free where a crop is all. Profiles of before it was measured lack it.
     """
 
     forward: Mapping[int, Times]
@@ -58,6 +70,7 @@ class LatencyProfile:
     drafters: Mapping[str, DraftTimes] = field(default_factory=dict)
     measured: str = ""
     tree: float = 1.0
+    rollback: RollbackPrice = FREE
 
     def cost_model(
         self,
@@ -75,12 +88,13 @@ class LatencyProfile:
         if branched:
             forward = tuple((rows, seconds * (self.tree if rows > 1 else 1.0)) for rows, seconds in forward)
         if drafter == NOTHING:
-            return CostModel(forward, 0.0, 0.0, self.rest_s)
+            return CostModel(forward, 0.0, 0.0, self.rest_s, rollback=self.rollback)
         if drafter not in self.drafters:
             return None
         times, copied = self.drafters[drafter], self.drafters.get(copier or "")
         first_s = times.first_s + (copied.first_s if copied else 0.0)
-        return CostModel(forward, first_s, times.step_s, self.rest_s, paid=paid, acceptance=times.acceptance)
+        price = CostModel(forward, first_s, times.step_s, self.rest_s, paid=paid, acceptance=times.acceptance)
+        return replace(price, rollback=self.rollback)
 
     def _behind(self, context: int) -> Times:
         """What forwards take behind so many tokens: on a line between the contexts around it that were timed."""
@@ -108,8 +122,9 @@ class LatencyProfile:
     @classmethod
     def from_dict(cls, content: Any) -> Self:
         """What `as_dict` wrote. Raises `UserError` for what no measurement can have come to."""
-        if not isinstance(content, dict) or content.keys() != {field.name for field in fields(cls)}:
-            raise wrong_value("profile", content, f"an object with {', '.join(field.name for field in fields(cls))}")
+        names = {field.name: None for field in fields(cls)}
+        if not isinstance(content, dict) or {"rollback", *content} != {*names}:
+            raise wrong_value("profile", content, f"an object with {', '.join(names)}")
         forward, drafters, measured = content["forward"], content["drafters"], content["measured"]
         if not isinstance(forward, dict) or not forward or not all(text.isdecimal() for text in forward):
             raise wrong_value("profile: forward", forward, "an object with a number of tokens for each key")
@@ -122,6 +137,7 @@ class LatencyProfile:
             {name: _draft_times(name, times) for name, times in drafters.items()},
             measured,
             _number("tree", content["tree"], above=0.0),
+            _rollback(content.get("rollback", asdict(FREE))),
         )
 
 
@@ -151,6 +167,12 @@ def _draft_times(name: str, content: Any) -> DraftTimes:
         tuple(_number("acceptance", share, most=1.0) for share in shares),
         _number("found", content["found"], most=1.0),
     )
+
+
+def _rollback(content: Any) -> RollbackPrice:
+    if not isinstance(content, dict) or content.keys() != {field.name for field in fields(RollbackPrice)}:
+        raise wrong_value("profile: rollback", content, "the seconds of a rejection")
+    return RollbackPrice(**{name: _number(f"rollback: {name}", seconds) for name, seconds in content.items()})
 
 
 def _number(name: str, value: Any, above: float = -1.0, most: float = math.inf) -> float:

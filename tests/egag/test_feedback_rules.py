@@ -107,7 +107,7 @@ def test_the_cost_ratio_weighs_tokens_against_costs() -> None:
     """a 0.7, v 1, c 0.2: 1, 1.7 / 1.2 = 1.417, 2.19 / 1.4 = 1.564, 2.533 / 1.6 = 1.583, 2.773 / 1.8 = 1.541."""
     rule = cost_ratio()
     tokens = [1.0, 1.7, 2.19, 2.533, 2.7731]
-    gains = [tokens[gamma] / rule._cost(gamma) for gamma in range(5)]
+    gains = [tokens[gamma] / rule._cost(gamma, 0.7) for gamma in range(5)]
     assert gains == pytest.approx([1, 1.417, 1.564, 1.583, 1.541], abs=1e-3)
     assert rule.gamma == 3
     assert cost_ratio(cost_ratio_gamma_max=2).gamma == 2

@@ -9,6 +9,7 @@ import pandas as pd
 
 from ablation.results.manifest import profiles
 from ablation.results.stamp import unstamped
+from egag.rollback_price import NOTHING_TAKEN, TakenBack
 from sampling.methods.settings import PARAMETERS
 from sampling.methods.tables import AR, METHODS
 from sampling.pair.profile import NOTHING, LatencyProfile
@@ -41,15 +42,26 @@ def predict(summary: pd.DataFrame, whole: pd.DataFrame, priced: Prices | None) -
     drafting for as many drafts as its rule let it draw.
     """
     known = whole.assign(context=whole["prompt_tokens"].fillna(0) + whole["new_tokens"] / 2)
-    contexts = known.groupby(_KEYS, observed=True)["context"].mean()
-    rows = (row for _, row in summary.iterrows())
+    groups = known.groupby(_KEYS, observed=True)
+    counted = [name for name in ("rounds", "tested", "accepted", "reread") if name in known]
+    contexts, sums = groups["context"].mean(), groups[counted].sum()
+    rows = ((tuple(row[_KEYS]), row) for _, row in summary.iterrows())
     speedups = [
-        math.nan if priced is None else _speedup(row, priced, contexts.get(tuple(row[_KEYS]), 0.0)) for row in rows
+        math.nan if priced is None else _speedup(row, priced, contexts.get(key, 0.0), _taken(sums, key))
+        for key, row in rows
     ]
     return summary.assign(predicted=pd.Series(speedups, index=summary.index, dtype=float))
 
 
-def _speedup(row: pd.Series, priced: Prices, context: float) -> float:
+def _taken(sums: pd.DataFrame, key: tuple[Any, ...]) -> TakenBack:
+    """What a round took back on average; nothing where files of older versions do not say what was read again."""
+    if key not in sums.index or "reread" not in sums or not sums.loc[key, "rounds"]:
+        return NOTHING_TAKEN
+    row = sums.loc[key]
+    return TakenBack(float((row["tested"] - row["accepted"]) / row["rounds"]), float(row["reread"] / row["rounds"]))
+
+
+def _speedup(row: pd.Series, priced: Prices, context: float, taken: TakenBack) -> float:
     method, profile = METHODS.get(row["method"]), priced.profiles.get(row["target_weights"])
     if method is None or method.name == AR or profile is None or math.isnan(context):
         return math.nan
@@ -61,7 +73,7 @@ def _speedup(row: pd.Series, priced: Prices, context: float) -> float:
     if price is None or plain is None or math.isnan(drafts) or math.isnan(tokens):
         return math.nan
     asked = drafts if math.isnan(row["mean_gamma"]) else min(drafts, row["mean_gamma"])
-    round_s = price.verify_s(drafts) + price.draft_s(asked) + price.rest_s
+    round_s = price.verify_s(drafts) + price.draft_s(asked) + price.rest_s + price.rollback_s(taken)
     return float(tokens * plain.seconds(0) / round_s)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ablation.report.tables.acceptance import summed
+from egag.rollback_price import FREE, RollbackPrice
 from sampling.measure.ledger import PARTS, Ledger, needed_alpha
 from utils.numbers.intervals import bootstrap_ratio
 
@@ -15,6 +16,8 @@ _SUMS = ("new_tokens", "own_rounds", "drafted", "tested", "accepted", "gamma_rou
 # A rate, and the sums that it is a ratio of.
 _WITH_INTERVALS = {"alpha": ("accepted", "tested"), "tokens_per_round": ("new_tokens", "own_rounds")}
 _PHASES = ("draft", "verify", "other")
+
+Rollbacks = Mapping[str, RollbackPrice]
 
 
 def rates(whole: pd.DataFrame, group: list[str]) -> pd.DataFrame:
@@ -38,10 +41,11 @@ def rates(whole: pd.DataFrame, group: list[str]) -> pd.DataFrame:
     )
 
 
-def costs(whole: pd.DataFrame, group: list[str]) -> pd.DataFrame:
+def costs(whole: pd.DataFrame, group: list[str], rollbacks: Rollbacks) -> pd.DataFrame:
     """What a round costs in forwards of AR, the ledger of a token (`token_..._ms`), and what would be break-even.
 
-    All rounds of a configuration together, over all of AR in the same blocks.
+    All rounds of a configuration together, over all of AR in the same blocks. rollbacks: what taking tokens back costs
+    with each format of the target's weights, as far as that is known.
     """
     paired = whole[whole["own_rounds"].notna() & whole["ar_rounds"].notna() & whole["verify_ms"].notna()]
     made = {
@@ -58,7 +62,8 @@ def costs(whole: pd.DataFrame, group: list[str]) -> pd.DataFrame:
     table["reference"] = sum(sums[f"ar_{name}_s"] for name in _PHASES) / plain / forward
     table["break_even"] = table[list(_PHASES)].sum(axis=1, min_count=3) / table["reference"]
     table["tokens"] = sums["new_tokens"] / rounds
-    table = table.join(_token_parts(table, forward)).join(_needed_alphas(paired, table["break_even"], group))
+    wanted = table[["break_even"]].assign(plain_s=table["reference"] * forward / 1e3)
+    table = table.join(_token_parts(table, forward)).join(_needed_alphas(paired, wanted, group, rollbacks))
     return table.rename(columns=_COLUMN)
 
 
@@ -79,14 +84,16 @@ def _token_parts(table: pd.DataFrame, forward: pd.Series) -> pd.DataFrame:
     return pd.DataFrame({f"token_{part}_ms": parts[part] * forward / table["tokens"] for part in PARTS})
 
 
-def _needed_alphas(paired: pd.DataFrame, break_even: pd.Series, group: list[str]) -> pd.DataFrame:
+def _needed_alphas(paired: pd.DataFrame, wanted: pd.DataFrame, group: list[str], rollbacks: Rollbacks) -> pd.DataFrame:
     """The alpha at which each configuration would be as fast as AR; NaN where none would do."""
     alphas: dict[Any, list[float]] = {}
-    wanted = break_even.dropna().to_dict()
+    rounds = wanted.dropna().to_dict("index")
     for key, rows in paired.groupby(group, observed=True):
-        if key in wanted:
+        if key in rounds:
             hist, tested = (summed(rows[name].dropna()) for name in ("accept_hist", "tested_at"))
-            alpha = needed_alpha(wanted[key], hist, tested, int(known(rows["max_gamma"].max()) or 0))
+            most, needed = int(known(rows["max_gamma"].max()) or 0), rounds[key]
+            rollback = rollbacks.get(str(rows["target_weights"].iloc[0]), FREE).scaled(1.0 / needed["plain_s"])
+            alpha = needed_alpha(needed["break_even"], hist, tested, most, rollback)
             alphas[key] = [math.nan if alpha is None else alpha]
     return by_group(alphas, group, ["break_even_alpha"])
 

@@ -46,7 +46,8 @@ def summarise(frame: pd.DataFrame, priced: Prices | None = None) -> pd.DataFrame
     table["prompts"] = whole.groupby(_GROUP, observed=True)["id"].nunique().reindex(table.index, fill_value=0)
     table["failed"] = groups["failed"].sum()
     table["runs"] = groups.size() - table["failed"]
-    for part in (_speeds(whole), _against_ar(whole), rates(whole, _GROUP), costs(whole, _GROUP)):
+    rollbacks = {} if priced is None else {weights: one.rollback for weights, one in priced.profiles.items()}
+    for part in (_speeds(whole), _against_ar(whole), rates(whole, _GROUP), costs(whole, _GROUP, rollbacks)):
         table = table.join(part)
     table = table.join(_verdicts(whole).reindex(table.index, fill_value=0))
     table["against_ar"] = table["against_ar"].fillna("")

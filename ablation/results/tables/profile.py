@@ -53,6 +53,16 @@ def sentences(profile: LatencyProfile) -> list[str]:
     return [
         f"Prefill: {prefills}. The rest of a round takes {profile.rest_s * 1e3:.2f} ms. Plain decoding runs at "
         f"{1 / plain.seconds(0):.1f} tokens/s. A tree's forward takes {profile.tree:.2f} times that of an equal chain. "
-        f"Measured {profile.measured}.",
+        f"{_rollback(profile)}Measured {profile.measured}.",
         MEANING,
     ]
+
+
+def _rollback(profile: LatencyProfile) -> str:
+    back = profile.rollback
+    if not back:
+        return ""
+    return (
+        f"Taking tokens back costs {back.back_s * 1e3:.1f} ms for each round with a rejection, and "
+        f"{back.token_s * 1e3:.2f} ms for each token that is read again. "
+    )

@@ -6,6 +6,7 @@ from typing import Any
 from ablation.plan.grid import Configuration
 from ablation.run.progress.estimate import TokenPace
 from egag.cost_model import CostModel
+from egag.rollback_price import TakenBack
 from sampling.methods.method import FIXED, Method
 from sampling.methods.tables import METHODS
 from sampling.pair.profile import DraftTimes, LatencyProfile
@@ -31,7 +32,7 @@ def priced_pace(
     return TokenPace(
         prefill_s=profile.prefill_s(prompt),
         accepted_s=min(short.seconds(drafts) / (drafts + 1) for drafts in lengths),
-        rejected_s=max(map(short.seconds, lengths)),
+        rejected_s=max(short.seconds(drafts) + short.rollback_s(TakenBack.of_rate(0.0, drafts)) for drafts in lengths),
         rounds=0,
         expected_s=min(_expected(usual, _times(profile, method, values), drafts) for drafts in _tried(method, lengths)),
     )
@@ -65,4 +66,5 @@ def _expected(price: CostModel, times: DraftTimes | None, drafts: int) -> float:
         return price.seconds(0)
     drafts = drafts if price.paid is None else min(drafts, price.paid)
     without_s = price.verify_s(0) + price.first_s + price.rest_s
-    return (times.found * price.seconds(drafts) + (1.0 - times.found) * without_s) / times.tokens(drafts)
+    round_s = times.found * price.seconds(drafts) + (1.0 - times.found) * without_s
+    return (round_s + price.rollback_s(times.taken(drafts))) / times.tokens(drafts)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from egag.cost_model import CostModel
+from egag.rollback_price import FREE, RollbackPrice
 from sampling.measure.replay.walk import Sample
 from utils.errors import UserError
 
@@ -16,25 +17,32 @@ def fitted(samples: Sequence[Sample], walked: Sequence[Sample] = (), others: Seq
     samples: measured rounds of the drafter. walked: those of its walks. others: measured rounds of other drafters,
     plain autoregression among them. What verifies as many rows is taken from the first of samples, others and
     walked that has it; how drafting grows with its steps from samples and walked, and its level, like the rest,
-    from samples where there are any. More rows never cost less than fewer. Raises `UserError` where there is no
-    round.
+    from samples where there are any. More rows never cost less than fewer. What rounds paid for a rejection before them
+    is told from rounds of as many rows that paid nothing. Raises `UserError` where there is no round.
     """
     level = samples or walked
     if not level:
         raise UserError("no round to take times from; expected a trace with rounds of the drafter, or a price")
-    points = {**_by_rows(walked), **_by_rows(others), **_by_rows(samples)}
+    rollback = _rollback([*samples, *others, *walked])
+    points = {rows: taken for some in (walked, others, samples) for rows, taken in _by_rows(some, rollback).items()}
     drafting = [sample for sample in level if sample.steps]
-    step = _slope([sample for sample in (*samples, *walked) if sample.steps])
+    step = _rise([(sample.steps, sample.draft_s) for sample in (*samples, *walked) if sample.steps])
     first = fmean(sample.draft_s - (sample.steps - 1) * step for sample in drafting) if drafting else 0.0
-    return CostModel(_rising(points), max(0.0, first), step, fmean(sample.other_s for sample in level))
+    rest = fmean(sample.other_s for sample in level)
+    return CostModel(_rising(points), max(0.0, first), step, rest, rollback=rollback)
 
 
 def scaled(price: CostModel, samples: Sequence[Sample]) -> CostModel:
     """The same price at the level of these rounds: in all they cost what they took, part by part.
 
+    Rejections in a row may read more again than each left; the price of a token is raised by as much.
+
     Example: rounds that took 1.1 times the predicted seconds of verifying -> every forward costs 1.1 times as much.
     """
-    verify = _ratio((sample.verify_s, price.verify_s(sample.nodes)) for sample in samples)
+    verify = _ratio(
+        (sample.verify_s, price.verify_s(sample.nodes) + price.rollback_s(sample.paid)) for sample in samples
+    )
+    again = _ratio((sample.paid.reread, sample.left.reread) for sample in samples)
     draft = _ratio((sample.draft_s, price.draft_s(sample.steps)) for sample in samples)
     return replace(
         price,
@@ -42,6 +50,7 @@ def scaled(price: CostModel, samples: Sequence[Sample]) -> CostModel:
         first_s=price.first_s * draft,
         step_s=price.step_s * draft,
         rest_s=price.rest_s * _ratio((sample.other_s, price.rest_s) for sample in samples),
+        rollback=price.rollback.scaled(verify, verify * again),
     )
 
 
@@ -68,12 +77,26 @@ def _ratio(pairs: Iterable[tuple[float, float]]) -> float:
     return measured / predicted if measured > 0.0 and predicted > 0.0 else 1.0
 
 
-def _by_rows(samples: Iterable[Sample]) -> dict[int, list[float]]:
-    """Seconds of verifying, by rows."""
+def _by_rows(samples: Iterable[Sample], rollback: RollbackPrice) -> dict[int, list[float]]:
+    """Seconds of verifying, by rows, without what was paid for rejections before."""
     by_rows: dict[int, list[float]] = defaultdict(list)
     for sample in samples:
-        by_rows[sample.nodes + 1].append(sample.verify_s)
+        by_rows[sample.nodes + 1].append(sample.verify_s - rollback.seconds(sample.paid))
     return by_rows
+
+
+def _rollback(samples: Sequence[Sample]) -> RollbackPrice:
+    """What rounds that paid for a rejection took longer than those of as many rows that did not: a line by tokens."""
+    unpaid = _by_rows((sample for sample in samples if not sample.paid.reread), FREE)
+    paid = [
+        (sample.paid.reread, sample.verify_s - fmean(unpaid[sample.nodes + 1]))
+        for sample in samples
+        if sample.paid.reread and sample.nodes + 1 in unpaid
+    ]
+    if not paid:
+        return FREE
+    token_s = _rise(paid)
+    return RollbackPrice(max(0.0, fmean(over_s - reread * token_s for reread, over_s in paid)), token_s)
 
 
 def _rising(points: Mapping[int, Sequence[float]]) -> tuple[tuple[int, float], ...]:
@@ -92,10 +115,10 @@ def _rising(points: Mapping[int, Sequence[float]]) -> tuple[tuple[int, float], .
     return tuple((rows, seconds / count) for several, seconds, count in blocks for rows in several)
 
 
-def _slope(samples: Sequence[Sample]) -> float:
-    """Seconds a further step, by least squares; none where all took as many steps."""
-    if len({sample.steps for sample in samples}) < 2:
+def _rise(points: Sequence[tuple[float, float]]) -> float:
+    """How much more one more of the first costs of the second, by least squares, at least 0; 0 where all are alike."""
+    if len({count for count, _ in points}) < 2:
         return 0.0
-    steps, seconds = fmean(sample.steps for sample in samples), fmean(sample.draft_s for sample in samples)
-    spread = sum((sample.steps - steps) ** 2 for sample in samples)
-    return max(0.0, sum((sample.steps - steps) * (sample.draft_s - seconds) for sample in samples) / spread)
+    mean, mean_s = (fmean(values) for values in zip(*points, strict=True))
+    spread = sum((count - mean) ** 2 for count, _ in points)
+    return max(0.0, sum((count - mean) * (seconds - mean_s) for count, seconds in points) / spread)

@@ -1,10 +1,12 @@
 """A rule on a walk: the rounds that decoding the same answer under it would have had, and what they would have cost."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from egag.cost_model import CostModel
 from egag.draft_distribution import RecordedDistribution
 from egag.length_rule import GrowToGamma, LengthRule
+from egag.rollback_price import TakenBack
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay.walk import DraftWalk, PositionDraft, depth
 from utils.errors import UserError
@@ -63,10 +65,13 @@ def judged(
     parents: tuple[int, ...] | None,
     price: CostModel,
 ) -> Round:
-    """The round that verifies these drafts at a position of the answer, with predicted seconds."""
+    """The round that verifies these drafts at a position of the answer, with predicted seconds.
+
+    What it takes back is counted as its own, though the next round would pay for it: `rollback_s`, all of it.
+    """
     path = walk.path(position, drafts, parents)
     end = position + len(path)
-    return Round(
+    made = Round(
         number=number,
         position=walk.prompt_tokens + position,
         gamma=gamma,
@@ -82,6 +87,8 @@ def judged(
         verify_s=price.verify_s(len(drafts)),
         other_s=price.rest_s,
     )
+    taken_s = price.rollback_s(TakenBack.of_round(made))
+    return replace(made, verify_s=made.verify_s + taken_s, rollback_s=taken_s)
 
 
 def _proposed(walk: DraftWalk, position: int, rule: LengthRule, nodes: int | None, bounded: bool) -> Drafted:

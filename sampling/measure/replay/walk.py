@@ -1,10 +1,11 @@
 """A walk along one answer: what a drafter would have drafted at each of its positions, and with which beliefs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from egag.draft_distribution import RecordedDistribution
+from egag.rollback_price import NOTHING_TAKEN, TakenBack
 from sampling.methods.tables import METHODS
 from utils.errors import UserError
 from utils.events import Finished, FinishReason, Prefilled, Round
@@ -42,13 +43,18 @@ class PositionDraft:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Seconds of one round that was run: what was verified, how many steps its drafting had, where the time went."""
+    """Seconds of one round that was run: what was verified, how many steps its drafting had, where the time went.
+
+    paid: what earlier rounds took back, which its forward paid for. left: what it took back itself.
+    """
 
     nodes: int
     steps: int
     draft_s: float
     verify_s: float
     other_s: float
+    paid: TakenBack = NOTHING_TAKEN
+    left: TakenBack = NOTHING_TAKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,12 @@ def sample(
     if not drafts:
         return Sample(0, 0, 0.0, verify_s, other_s + draft_s)
     return Sample(len(drafts), depth(parents, len(drafts)), draft_s, verify_s, other_s)
+
+
+def sample_of(round: Round) -> Sample:
+    """What a round that was run took."""
+    took = sample(round.drafts, round.parents, round.draft_s, round.verify_s, round.other_s)
+    return replace(took, paid=TakenBack.paid_by(round), left=TakenBack.of_round(round))
 
 
 def most_drafts(method: str, values: Mapping[str, Any]) -> int:
@@ -195,9 +207,7 @@ def _collected(
         asked=how_asked(visit.steps for visit in seen),
         vocab_size=took[0].vocab_size if took else 0,
         prefill_s=first.prefill_s,
-        samples=tuple(
-            sample(visit.drafts, visit.parents, visit.draft_s, visit.verify_s, visit.other_s) for visit in took
-        ),
+        samples=tuple(map(sample_of, took)),
     )
 
 

@@ -26,6 +26,7 @@ from ablation.plan.grid import Configuration
 from ablation.plan.overrides import Overrides
 from ablation.plan.prompts.file import Prompt
 from egag.cost_model import CostModel
+from egag.rollback_price import NOTHING_TAKEN, RollbackPrice, TakenBack
 from engines.speculative_config import parse_speculative_config, written_config
 from sampling.forward.runner import ModelRunner
 from sampling.logits_probe import LogitsProbe
@@ -47,7 +48,7 @@ class Priced(PairEngine):
 
     def __init__(self, pair: Pair, price: CostModel) -> None:
         super().__init__(pair)
-        self.times = price
+        self.times, self.owed = price, NOTHING_TAKEN
 
     def stream(
         self, name: str, values: Mapping[str, Any], prompt: Sequence[int], run: str | None = None
@@ -70,7 +71,12 @@ class Priced(PairEngine):
             return event
         count, times = len(event.drafts), self.times
         draft_s = times.draft_s(depth(event.parents, count))
-        return replace(event, draft_s=draft_s, verify_s=times.verify_s(count), other_s=times.rest_s)
+        verify_s = times.verify_s(count)
+        if times.rollback:
+            taken = self.owed if event.number else NOTHING_TAKEN
+            self.owed, verify_s = TakenBack.of_round(event), verify_s + times.rollback_s(taken)
+            event = replace(event, reread=int(taken.reread))
+        return replace(event, draft_s=draft_s, verify_s=verify_s, other_s=times.rest_s)
 
 
 def common(length: int = 16) -> Settings:
@@ -152,6 +158,18 @@ def test_worthless_drafts_are_not_recommended() -> None:
     assert not found.speculate and found.final == Configuration("target")
     assert found.best is not None and found.best.expected.ratio <= 1.0 + 1e-9, "a rule that knows costs drafts nothing"
     assert found.measured is not None and not found.measured.pays
+
+
+@pytest.mark.usefixtures("few_drafters")
+def test_what_taking_tokens_back_costs_is_foreseen_and_said() -> None:
+    """Drafts that a crop takes back for nothing pay; with 30 ms and 5 ms a token for each rejection they do not."""
+    free, dear = advised(CHEAP), advised(replace(CHEAP, rollback=RollbackPrice(0.030, 0.005)))
+    said = [[note for note in one.notes if "taking tokens back costs" in note] for one in (free, dear)]
+    assert said[0] == [] and "ms a round here" in said[1][0]
+    assert free.best is not None and dear.best is not None
+    assert free.best.expected.ratio > 1.2 > 1.0 + 1e-9 > dear.best.expected.ratio and not dear.speculate
+    speedups = [{run.name: ratio for run, ratio in found.candidates}["ngram gamma=2"] for found in (free, dear)]
+    assert speedups[1] < 0.8 * speedups[0]
 
 
 @pytest.mark.usefixtures("few_drafters")

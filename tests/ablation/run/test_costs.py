@@ -22,6 +22,7 @@ from ablation.results.manifest import manifest_path
 from ablation.run.conduct import conduct
 from ablation.run.costing.costs import WatchedProfiles, ensure_costs, weighs_costs
 from ablation.run.job import PlanJob
+from egag.rollback_price import RollbackPrice
 from sampling.measure import drift, profiling
 from sampling.measure.drift import ProfileDrift, settle
 from sampling.methods.rules import CONTROLLERS
@@ -206,6 +207,17 @@ def test_a_predicted_speedup_by_hand(tmp_path: Path) -> None:
     assert rows["speedup"]["speculative gamma=2"].tolist() == pytest.approx([2.0, 2.0])
     assert rows["predicted"]["target"].isna().all()
     assert summarise(load_results(path))["predicted"].isna().all()
+
+
+def test_what_rounds_took_back_is_predicted_as_well(tmp_path: Path) -> None:
+    """The same, where a token is read again in each round for 0.025 s: 0.2 / 0.15."""
+    path = tmp_path / "r.csv"
+    known = replace(PROFILE, rollback=RollbackPrice(0.0, 0.025))
+    play(path, engine=MockEngine(known=known))  # type: ignore[arg-type]
+    frame = load_results(path)
+    found = summarise(frame.assign(reread=frame["rounds"]), Prices.of(load_manifest(path)))
+    rows = found[found["task"] == ALL].set_index("configuration")
+    assert rows["predicted"]["speculative gamma=2"].tolist() == pytest.approx([0.2 / 0.15] * 2)
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -1,11 +1,23 @@
 """Where the time of a token goes, against numbers worked out by hand."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from egag.cost_model import CostModel
-from sampling.measure.ledger import PARTS, Ledger, PlainRound, ledger, needed_alpha, plain_at, plain_of, predicted
+from egag.rollback_price import FREE, RollbackPrice, TakenBack
+from sampling.measure.ledger import (
+    PARTS,
+    Ledger,
+    PlainRound,
+    ledger,
+    needed_alpha,
+    plain_at,
+    plain_of,
+    predicted,
+    taken_back,
+)
 from sampling.measure.metrics import RunMetrics
 
 
@@ -21,6 +33,7 @@ def run(draft_ms: float, verify_ms: float, other_ms: float, tokens: float, draft
             "accept_hist": None,
             "tested_at": None,
             "rollback_ms": None,
+            "reread": None,
             "experts_per_round": None,
             "expert_share": None,
             "experts_ms": None,
@@ -138,3 +151,29 @@ def test_what_is_not_known_has_no_ledger() -> None:
     assert plain_of(RunMetrics()) is None
     assert ledger(RunMetrics(), PLAIN) is None
     assert ledger(RunMetrics(output_ids=[1], rounds=1, verify_s=0.1, searches=True), PLAIN) is None
+
+
+def test_what_more_acceptance_spares_lowers_the_alpha_of_break_even() -> None:
+    """One draft a round, 2 of 10 accepted, 1.5 rounds of AR, .2 of them rejections: 1 + a = 1.3 + .25 (1 - a)."""
+    price = RollbackPrice(0.20, 0.05)  # of a rejection at the first draft: restoring, and the root that is read again
+    assert needed_alpha(1.5, [8, 2], [10], 1, price) == pytest.approx(0.44)
+    assert needed_alpha(1.5, [8, 2], [10], 1) == pytest.approx(0.5)
+    assert needed_alpha(2.1, [8, 2], [10], 1, price) == pytest.approx((2.1 - 0.2 - 1.0 + 0.25) / 1.25), "1.9 are enough"
+
+
+def test_what_is_taken_back_is_part_of_a_round() -> None:
+    """20 ms for a rejection and 5 a token: .8 rejections and .8 tokens a round are 20 of 52.4 ms of verifying."""
+    account = run(9.6, 52.4, 0.8, 1.2, drafted=10)
+    account.reread = 8
+    assert taken_back(account) == TakenBack(0.8, 0.8)
+    free, dear = ledger(account, PLAIN), ledger(account, PLAIN, RollbackPrice(0.020, 0.005))
+    assert free is not None and dear is not None and parts(free) == parts(dear) and free.break_even == dear.break_even
+    assert dear.rollback == pytest.approx(0.020 / 1.2) and "taking tokens back is 16.7 of it" in str(dear)
+    assert free.needed_alpha == pytest.approx(62.8 / 40.4 - 1.0)
+    assert dear.needed_alpha == pytest.approx((62.8 - 20.0 + 25.0 - 40.4) / (40.4 + 25.0)), (
+        "40.4 (1 + a) = 42.8 + 25 (1 - a)"
+    )
+    price = CostModel(((1, 0.040), (5, 0.048)), 0.003, 0.002, 0.0004)
+    rounds = [predicted(account, replace(price, rollback=one)) for one in (FREE, RollbackPrice(0.020, 0.005))]
+    assert rounds[0] is not None and rounds[1] is not None
+    assert (rounds[1].total - rounds[0].total) * 1.2 == pytest.approx(0.020)

@@ -13,6 +13,7 @@ from egag.cost_model import CostModel
 from egag.draft_distribution import DraftDistribution, RecordedDistribution, Token
 from egag.heuristic import HeuristicGamma
 from egag.length_rule import FixedGamma, LengthRule
+from egag.rollback_price import FREE, RollbackPrice, TakenBack
 from egag.survival import SurvivalGamma
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import (
@@ -281,6 +282,37 @@ def test_fitted_prices_cost_what_the_rounds_took() -> None:
         fitted([], [], plain)
     level = scaled(price, [replace(own[0], verify_s=26.0, draft_s=1.0, other_s=3.0)])
     assert level.seconds(4) == pytest.approx(30.0) and level.verify_s(0) == pytest.approx(18.0)
+
+
+def test_fitted_prices_tell_what_a_rejection_costs() -> None:
+    """A token read again takes 3 s more, three take 5: 2, and 1 a token. Three rows take what they took unpaid."""
+    once = TakenBack(1.0, 1.0)
+    free = Sample(2, 2, 1.0, 10.0, 0.0)
+    paid = [replace(free, verify_s=13.0, paid=once), replace(free, verify_s=15.0, paid=TakenBack(1.0, 3.0), left=once)]
+    price = fitted([free, *paid])
+    assert price.rollback == RollbackPrice(2.0, 1.0) and price.forward == ((3, 10.0),)
+    assert fitted([free, paid[0]]).rollback == RollbackPrice(3.0, 0.0)
+    assert fitted([free]).rollback == FREE and fitted(paid).rollback == FREE
+
+
+def test_the_level_of_rounds_is_not_what_they_paid_for_rejections() -> None:
+    """Rounds as dear as predicted, with rejections in a row that read two tokens again where one was left."""
+    price = replace(PRICE, rollback=RollbackPrice(2.0, 0.5))
+    once, twice = TakenBack(1.0, 1.0), TakenBack(1.0, 2.0)
+    made = Sample(2, 2, 3.0, PRICE.verify_s(2) + 3.0, 0.5, paid=twice, left=once)
+    level = scaled(price, [made, made])
+    assert level.forward == PRICE.forward and level.rollback == RollbackPrice(2.0, 1.0)
+    assert scaled(PRICE, [made]).verify_s(2) == pytest.approx(PRICE.verify_s(2) + 3.0)
+
+
+def test_a_replayed_round_costs_what_it_takes_back() -> None:
+    price = replace(PRICE, rollback=RollbackPrice(2.0, 0.5))
+    free, dear = replayed(HAND, FixedGamma(2), PRICE), replayed(HAND, FixedGamma(2), price)
+    rejected = [TakenBack.of_round(one) for one in rounds(HAND, FixedGamma(2), price)]
+    expected = sum(map(price.rollback_s, rejected))
+    assert expected > 0 and dear.decode_s - free.decode_s == pytest.approx(expected)
+    assert dear.rollback_s == pytest.approx(expected) and not free.rollback_s
+    assert oracle(HAND, price).decode_s == oracle(HAND, PRICE).decode_s, "it drafts what will be accepted"
 
 
 def test_a_batch_verifies_every_row_that_often() -> None:
