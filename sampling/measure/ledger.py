@@ -41,15 +41,13 @@ class RunAccount(Protocol):
     @property
     def rollback_ms(self) -> float | None: ...
     @property
-<<<<<<< HEAD
     def experts_per_round(self) -> float | None: ...
     @property
     def expert_share(self) -> float | None: ...
     @property
     def experts_ms(self) -> float | None: ...
-=======
+    @property
     def reread(self) -> int | None: ...
->>>>>>> price
     @property
     def tokens_per_round(self) -> float | None: ...
     @property
@@ -83,13 +81,9 @@ class Ledger:
 
     plain: seconds of a token of AR. rows: what the target verifies in a round, the last token and the drafts.
     tokens: what a round emits. alpha: accepted of the judged positions, None where none was judged. needed_alpha: the
-<<<<<<< HEAD
-    alpha at which it would be as fast as AR (see `needed_alpha`). rollback: of growth, saving and restoring states.
-    experts, expert_share: of a layer, that a round wakes; expert_s: seconds of a token that they take.
-=======
     alpha at which it would be as fast as AR (see `needed_alpha`). rollback: of growth, taking tokens back: restoring
     states and reading accepted tokens again, as a price tells; without one, what saving and restoring took.
->>>>>>> price
+    experts, expert_share: of a layer, that a round wakes; expert_s: seconds of a token that they take.
 
     From the parts follows, as in arXiv 2211.17192 but with the costs as they were measured, the speedup plain / total;
     a method is as fast as AR where a round emits `break_even` tokens.
@@ -144,18 +138,13 @@ class Ledger:
         )
         net = self.plain - self.total
         verdict = f"{ms(abs(net))} ms {'faster' if net > 0 else 'slower'}"
-<<<<<<< HEAD
-        back = f"taking states back is {ms(self.rollback)} of it" if self.rollback else ""
+        back = f"taking tokens back is {ms(self.rollback)} of it" if ms(self.rollback) != "0.0" else ""
         return "; ".join(filter(None, (self._earned(), costs, back, self._awake()))) + f": {verdict}{self._lacking()}"
 
     def _awake(self) -> str:
         if not self.experts or not self.expert_share:
             return ""
         return f"a round wakes {self.experts:.1f} experts a layer ({self.expert_share:.0%}), {ms(self.expert_s)} of it"
-=======
-        back = f"taking tokens back is {ms(self.rollback)} of it" if ms(self.rollback) != "0.0" else ""
-        return "; ".join(filter(None, (self._earned(), costs, back))) + f": {verdict}{self._lacking()}"
->>>>>>> price
 
     def _earned(self) -> str:
         accepted = "" if self.alpha is None else f", {self.alpha:.0%} of what was judged accepted,"
@@ -237,16 +226,11 @@ def _split(run: RunAccount, plain: PlainRound, seconds: tuple[float, float, floa
         rows=1.0 + (run.drafted or 0) / rounds,
         tokens=tokens,
         alpha=run.alpha,
-<<<<<<< HEAD
-        needed_alpha=needed_alpha(break_even, run.accept_hist or [], run.tested_at or [], run.max_gamma or 0),
-        rollback=(run.rollback_ms or 0.0) / 1e3 / tokens,
+        needed_alpha=needed_alpha(break_even, *judged, rollback.scaled(1.0 / plain.seconds)),
+        rollback=back_s / tokens,
         experts=run.experts_per_round,
         expert_share=run.expert_share,
         expert_s=(run.experts_ms or 0.0) / 1e3 / tokens,
-=======
-        needed_alpha=needed_alpha(break_even, *judged, rollback.scaled(1.0 / plain.seconds)),
-        rollback=back_s / tokens,
->>>>>>> price
     )
 
 
