@@ -14,7 +14,7 @@ from ablation.commands.cli import advise, invariance, methods, prefill, profile,
 from ablation.commands.run import Length, Processor, Runs, Seed
 from ablation.commands.shared.checked import CheckedCommand, CheckedGroup
 from ablation.commands.shared.opened import opened
-from ablation.commands.shared.options import exit_statuses
+from ablation.commands.shared.options import TemplateKwargs, Thinking, exit_statuses
 from sampling.loading.options import LoadOptions, load_options
 from serve.command import serve
 from utils.device.torchrun import one_voice, refuse_under_torchrun
@@ -47,6 +47,8 @@ def session(
     length: Length = None,
     processor: Processor = None,
     seed: Seed = None,
+    thinking: Thinking = None,
+    chat_template_kwargs: TemplateKwargs = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version, then exit.")] = False,
     script: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Play a script of session commands, then exit.")
@@ -57,7 +59,9 @@ def session(
     if version:
         typer.echo(f"{PROJECT} {metadata.version(PROJECT)}")
         raise typer.Exit
-    own = {"methods": methods, "length": length, "processor": processor, "seed": seed, "script": script}
+    settings = {"length": length, "processor": processor, "seed": seed}
+    settings |= {"thinking": thinking, "chat_template_kwargs": chat_template_kwargs}
+    own = {"methods": methods, **settings, "script": script}
     with exit_statuses():
         given = [*models, *(name for name, value in own.items() if value is not None)]
         if command is not None and given:
@@ -68,7 +72,7 @@ def session(
         if command is not None:
             return
         refuse_under_torchrun("the interactive session", "a command, such as `infer.py run`")
-        session = _session(load_options(models), methods, {"length": length, "processor": processor, "seed": seed})
+        session = _session(load_options(models), methods, settings)
     from repl.app import main
 
     raise typer.Exit(main(session, script))

@@ -8,6 +8,7 @@ from engines.dialect import TextRequest
 from sampling.engine import Description, Engine, Text
 from sampling.forward.noise_floor import NoiseFloor
 from sampling.forward.referee import RefereeResult
+from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.methods.choices import PROCESSORS
 from sampling.pair.profile import LatencyProfile
 from utils.errors import UserError
@@ -47,9 +48,11 @@ class ExternalEngine(ABC):
         """See `Engine.stream_many`."""
         raise UserError(f"batch {batch} given for {self.name}, which takes one text at a time; expected no batch")
 
-    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+    def tokenise(
+        self, turns: Sequence[str], chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD
+    ) -> list[int]:
         """See `Engine.tokenise`."""
-        return self.home.tokenise(turns, chat, system)
+        return self.home.tokenise(turns, chat, system, variables)
 
     def text(self, ids: Sequence[int]) -> str:
         """See `Engine.text`."""

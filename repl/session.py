@@ -11,6 +11,7 @@ from repl.files.runs import Run, called
 from repl.loading import Loading
 from repl.own_settings import DEFAULT, OWN, REFERENCE_TURNS, STATE, TURNS
 from repl.start import StartSettings, decide
+from sampling.methods.chat_template import KWARGS, THINKING, TemplateVariables
 from sampling.methods.settings import PARAMETERS, Settings
 from sampling.methods.tables import AR, METHODS
 from utils.errors import UserError
@@ -112,8 +113,15 @@ class Session:
 
     def assign_all(self, changes: Sequence[tuple[str, str]]) -> None:
         """Set settings as one, as `Settings.assign_all`; the user has chosen them."""
+        self._refuse_unread(dict(changes))
         self.settings.assign_all(changes)
         self.chosen.update(name for name, _ in changes)
+
+    def _refuse_unread(self, texts: Mapping[str, str]) -> None:
+        """Raises `UserError` for a variable that the loaded model's chat template does not read."""
+        given = {p.name: p.parse(texts[p.name]) for p in (THINKING, KWARGS) if p.name in texts}
+        if given and self.loading.pair is not None:
+            self.loading.pair.template_values(TemplateVariables.of(given))
 
     def runs(self) -> list[Run]:
         """What answers a prompt: each method that is on, and what was added, in the order of the methods."""
@@ -152,8 +160,9 @@ class Session:
             self.new_dialogue()
         self.dialogue.begin(prompt)
         leader = AR if self.own[TURNS.name] == REFERENCE_TURNS else None
+        heard, variables = self.dialogue.heard, TemplateVariables.of(self.settings)
         prompts = {
-            run.name: engine.tokenise(self.dialogue.heard(run.name, leader), self.settings["chat"]) for run in runs
+            run.name: engine.tokenise(heard(run.name, leader), self.settings["chat"], None, variables) for run in runs
         }
         self._refuse_overflow(engine, prompts)
         first = self.answers is None

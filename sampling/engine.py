@@ -11,6 +11,7 @@ from egag.cost_model import CostModel
 from sampling.forward.noise_floor import NoiseFloor
 from sampling.forward.referee import RefereeResult
 from sampling.forward.traffic import Traffic
+from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.methods.tables import METHODS
 from sampling.pair.model_info import ModelInfo
 from sampling.pair.profile import LatencyProfile
@@ -57,11 +58,13 @@ class Engine(Protocol):
         """The models, the device and the context window of the engine."""
         ...
 
-    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+    def tokenise(
+        self, turns: Sequence[str], chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD
+    ) -> list[int]:
         """The ids of a prompt. Turns alternate between user and assistant; the last turn is the user's.
 
-        chat: whether to apply the chat template. Raises `UserError` for a system message that the template does not
-        accept.
+        chat: whether to apply the chat template. variables: what the template is told beside the turns. Raises
+        `UserError` for a system message or variables that the template does not accept.
         """
         ...
 

@@ -3,7 +3,6 @@
 import asyncio
 import hmac
 import json
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -21,12 +20,13 @@ from starlette.routing import Route
 
 from ablation.plan.grid import Configuration
 from sampling.engine import Text
+from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.methods.tables import METHODS
 from sampling.pair.local_engine import LocalEngine
 from serve.body import Model, read_chat, read_completion
 from serve.counters import TEXT_FORMAT
 from serve.driver import Driver
-from serve.errors import ApiError
+from serve.errors import ApiError, broken, not_routed
 from serve.jobs import AnswerEnd, ParsedRequest, ServedPiece, TextJob, Tokens, Told
 from serve.limits import ServerLimits, served_values
 from serve.mimics import COMPLETIONS, MIMICS, as_ours
@@ -34,7 +34,6 @@ from serve.replies import ReplyObjects
 from serve.writing import ResponseWriting
 from utils.errors import UserError
 
-_log = logging.getLogger(__name__)
 _PAGE = Path(__file__).with_name("page.html")
 _LOOKS_S = 0.2
 VERSION = version("speculative-workbench")
@@ -54,9 +53,11 @@ class Served:
         self.refuse(default)
         self.methods = tuple(name for name in METHODS if self._serves(name))
 
-    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+    def tokenise(
+        self, turns: Sequence[str], chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD
+    ) -> list[int]:
         """Ids of a prompt. Raises `UserError`."""
-        return self.tokens.encode(turns, chat, system)
+        return self.tokens.encode(turns, chat, system, variables)
 
     def refuse(self, configuration: Configuration) -> None:
         """Raises `UserError` for a method that cannot run here, or not for many at a time, or costs too much."""
@@ -76,9 +77,15 @@ class Served:
 class Server:
     """A pair behind OpenAI's routes."""
 
-    def __init__(self, engine: LocalEngine, default: Configuration, limits: ServerLimits) -> None:
+    def __init__(
+        self,
+        engine: LocalEngine,
+        default: Configuration,
+        limits: ServerLimits,
+        variables: TemplateVariables = UNTOLD,
+    ) -> None:
         self.limits, self._mimic = limits, MIMICS[limits.dialect]
-        tokens = Tokens(engine)
+        tokens = Tokens(engine, variables)
         self.driver = Driver(engine, tokens, limits.size, limits.waiting, limits.drafts)
         self.model = Served(engine, tokens, limits, default)
         self.created = int(time.time())
@@ -103,7 +110,7 @@ class Server:
             Route("/live", self._checked(self._live), methods=["GET"]),
             Route("/", self._page, methods=["GET"]),
         ]
-        return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _http, 500: _broken})
+        return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: not_routed, 500: broken})
 
     def _checked(self, answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """A route that only who has the key may use, and whose refusals are error objects."""
@@ -286,15 +293,3 @@ async def _gone(request: Request) -> None:
 
 def _event(content: dict[str, Any]) -> str:
     return f"data: {json.dumps(content, ensure_ascii=False, allow_nan=False)}\n\n"
-
-
-async def _http(request: Request, error: Exception) -> Response:
-    """A route that is none, or is asked in another way."""
-    assert isinstance(error, HTTPException)
-    what = f"{request.method} {request.url.path}: {error.detail}"
-    return JSONResponse(ApiError(error.status_code, what).as_dict(), error.status_code, error.headers)
-
-
-async def _broken(request: Request, error: Exception) -> Response:
-    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return JSONResponse(ApiError(500, f"the server failed: {type(error).__name__}").as_dict(), 500)

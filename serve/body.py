@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from ablation.plan.grid import Configuration
+from sampling.methods.chat_template import KWARGS, THINKING, UNTOLD, TemplateVariables
 from sampling.methods.settings import PARAMETERS
 from sampling.methods.tables import METHODS
 from serve.errors import ApiError, refused_as, wrong_field
@@ -74,7 +75,9 @@ class Model(Protocol):
     places: int
     default: Configuration
 
-    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+    def tokenise(
+        self, turns: Sequence[str], chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD
+    ) -> list[int]:
         """Ids of a prompt. Raises `UserError`."""
         ...
 
@@ -91,9 +94,11 @@ def read_completion(content: bytes, model: Model) -> ParsedRequest:
 
 def read_chat(content: bytes, model: Model) -> ParsedRequest:
     """The body of `/v1/chat/completions`. Raises `ApiError`."""
-    fields = _Fields.read(content, (*_COMMON, "messages", "max_completion_tokens"))
+    fields = _Fields.read(content, (*_COMMON, "messages", "max_completion_tokens", THINKING.name, KWARGS.name))
     turns, system = conversation(fields.given.get("messages"))
-    ids = refused_as("messages", lambda: model.tokenise(turns, True, system))
+    variables = fields.template_variables()
+    where = "messages" if not variables else KWARGS.name if variables.named else THINKING.name
+    ids = refused_as(where, lambda: model.tokenise(turns, True, system, variables))
     return fields.asked("chat", [tuple(ids)], model, model.longest)
 
 
@@ -147,6 +152,14 @@ class _Fields:
         if type(value) is not kind:
             raise wrong_field(name, value, _KINDS[kind])
         return value
+
+    def template_variables(self) -> TemplateVariables:
+        """What the chat template is told beside the messages. Raises `ApiError`."""
+        given = {KWARGS.name: self.get(KWARGS.name, dict, {}), THINKING.name: self.given.get(THINKING.name, "auto")}
+        if type(given[THINKING.name]) not in (bool, str):
+            raise wrong_field(THINKING.name, given[THINKING.name], "true, false or auto")
+        read = {p.name: refused_as(p.name, partial(p.checked, given[p.name])) for p in (THINKING, KWARGS)}
+        return TemplateVariables.of(read)
 
     def prompts(self, model: Model) -> list[list[int]]:
         """The ids of each prompt: one text or list of ids, or a list of either."""

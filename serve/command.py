@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from ablation.commands.shared.opened import opened
-from ablation.commands.shared.options import exit_statuses, load_chosen
+from ablation.commands.shared.options import TemplateKwargs, Thinking, exit_statuses, load_chosen
 from engines.spec import OURS
 from engines.tables import DIALECTS as SPOKEN
 from sampling.loading.options import LoadOptions
+from sampling.methods.chat_template import TemplateVariables
 from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UnknownName, UserError, one_of
 from utils.parameter import Values
@@ -49,6 +50,8 @@ def serve(
     max_rows: MaxRows = 4096,
     api_key: ApiKey = None,
     dialect: Dialect = "vllm",
+    thinking: Thinking = None,
+    chat_template_kwargs: TemplateKwargs = None,
     models: Values,
 ) -> None:
     """Serve the models to OpenAI's clients, any method by request; open http://127.0.0.1:8000 to see it live.
@@ -58,9 +61,12 @@ def serve(
     """
     with exit_statuses():
         refuse_under_torchrun("serve", "one process, or the command run")
+        from ablation.commands.request import choose_settings
         from serve.requested_method import read_default
 
         default = read_default(method)
+        options = {"thinking": thinking, "chat_template_kwargs": chat_template_kwargs}
+        variables = TemplateVariables.of(choose_settings((), tuple(options.items())))
         if dialect not in DIALECTS:
             raise UnknownName("dialect", dialect, DIALECTS)
         key = api_key or os.environ.get(KEY) or None
@@ -68,6 +74,7 @@ def serve(
             raise UserError("--api-key: expected letters, digits and signs of ASCII, which a header can hold")
         with listening(host, port) as listener:
             pair = load_chosen(models)
+            pair.template_values(variables)
 
             from sampling.pair.pair_engine import PairEngine
             from serve.app import Server
@@ -75,7 +82,7 @@ def serve(
             from serve.web import web_server
 
             limits = ServerLimits(batch, max_waiting, max_length, max_body, key, dialect, max_rows)
-            server = Server(PairEngine(pair), default, limits)
+            server = Server(PairEngine(pair), default, limits, variables)
             url = url_of(listener)
             typer.echo(f"serving {pair.target_info.name} at {url}/v1; {url} shows it live; Ctrl-C ends it", err=True)
             with suppress(KeyboardInterrupt):  # which uvicorn raises once more when it has ended

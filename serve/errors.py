@@ -1,11 +1,17 @@
 """What a client is told when a request cannot be met: OpenAI's error object."""
 
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from utils.errors import UserError
 from utils.text import quoted
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -41,3 +47,16 @@ def wrong_field(name: str, value: object, expected: str) -> ApiError:
 def _sendable(text: str) -> str:
     """What a request called its fields may be no text: half a surrogate pair is shown as an escape."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+async def not_routed(request: Request, error: Exception) -> Response:
+    """A route that is none, or is asked in another way."""
+    assert isinstance(error, HTTPException)
+    what = f"{request.method} {request.url.path}: {error.detail}"
+    return JSONResponse(ApiError(error.status_code, what).as_dict(), error.status_code, error.headers)
+
+
+async def broken(request: Request, error: Exception) -> Response:
+    """The answer where the server itself fails; the reason goes to its log."""
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return JSONResponse(ApiError(500, f"the server failed: {type(error).__name__}").as_dict(), 500)

@@ -9,6 +9,7 @@ from typing import Literal
 from ablation.plan.grid import Configuration
 from sampling.measure.answer import Answer, Decode, Span
 from sampling.measure.metrics import RunMetrics
+from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.pair.local_engine import LocalEngine
 from serve.errors import ApiError
 from serve.writing import ResponseWriting
@@ -98,15 +99,21 @@ class ServedSlot:
 
 
 class Tokens:
-    """The pair's tokenizer, for one thread at a time."""
+    """The pair's tokenizer, for one thread at a time.
 
-    def __init__(self, engine: LocalEngine) -> None:
-        self._engine, self._lock = engine, Lock()
+    variables: what the chat template is told where a request says nothing else.
+    """
 
-    def encode(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+    def __init__(self, engine: LocalEngine, variables: TemplateVariables = UNTOLD) -> None:
+        self._engine, self._lock, self._variables = engine, Lock(), variables
+
+    def encode(
+        self, turns: Sequence[str], chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD
+    ) -> list[int]:
         """See `Engine.tokenise`."""
+        told = variables.over(self._variables) if chat else variables
         with self._lock:
-            return self._engine.tokenise(turns, chat, system)
+            return self._engine.tokenise(turns, chat, system, told)
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `Engine.text`."""

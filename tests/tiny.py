@@ -31,6 +31,11 @@ CHAT = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+# As Qwen3 and SmolLM3 have it, and as Granite has it: the switch is assigned where it is not given.
+THINKS = CHAT + "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+GRANITE = (
+    "{% if thinking is not defined %}{% set thinking = false %}{% endif %}{% if thinking %}Think.{% endif %}" + CHAT
+)
 TOKENS = len(SPECIALS) + 256 + 1
 WIDE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
 _COMMON = {**WIDE, "num_key_value_heads": 2, "max_position_embeddings": 128, "vocab_size": TOKENS}

@@ -3,6 +3,7 @@
 Values travel as plain Python objects in a dict `{name: value}`; text is parsed at the edge.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -49,9 +50,14 @@ class Parameter:
     bounds_drafts: bool = False
 
     def checked(self, value: Any) -> Any:
-        """An argument of a Python call, a list of numbers as such, refused in the words of the command line."""
+        """An argument of a Python call, a list or an object as such, refused in the words of the command line."""
         try:
-            text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            if isinstance(value, dict):
+                text = json.dumps(value)
+            else:
+                text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        except TypeError:  # no value of JSON
+            raise wrong_value(self.name, value, self.usage) from None
         except ValueError:  # a number of too many digits
             raise UserError(f"{self.name}: a number of thousands of digits given; expected {self.usage}") from None
         return self.parse(text)

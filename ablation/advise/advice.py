@@ -11,6 +11,7 @@ from ablation.advise.sample import SampleRuns
 from ablation.plan.grid import Configuration
 from ablation.plan.prompts.file import Prompt
 from sampling.measure.comparison import Comparison
+from sampling.methods.chat_template import TemplateVariables
 from sampling.methods.rules import DRAFT_RULE
 from sampling.methods.tables import AR
 from sampling.pair.local_engine import LocalEngine
@@ -123,7 +124,7 @@ def _sampled(
             if interrupt.asked or (place and time.monotonic() - began > end):
                 break
             try:
-                ids = engine.tokenise(prompt.opening, common["chat"], prompt.system)
+                ids = engine.tokenise(prompt.opening, common["chat"], prompt.system, TemplateVariables.of(common))
                 length = min(prompt.max_new_tokens or advice.length, advice.length)
                 runs.play(ids, length, lambda done: interrupt.asked or (done > 0 and time.monotonic() - began > end))
             except Exception as error:
@@ -205,7 +206,7 @@ def _check(
                 break
             values = {**common, "length": prompt.max_new_tokens or common["length"]}
             try:
-                ids = engine.tokenise(prompt.opening, common["chat"], prompt.system)
+                ids = engine.tokenise(prompt.opening, common["chat"], prompt.system, TemplateVariables.of(common))
                 comparison = Comparison(engine, values, ids)
                 if (speedup := _speedup(comparison, advice.configuration, place, over)) is None:
                     break

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ablation.commands.shared.opened import opened
-from ablation.commands.shared.options import Json, exit_statuses, load_chosen, out_console
+from ablation.commands.shared.options import (
+    Json,
+    TemplateKwargs,
+    Thinking,
+    exit_statuses,
+    load_chosen,
+    out_console,
+)
 from ablation.commands.shared.written import command_line, plan_text, server_config
 from sampling.loading.options import LoadOptions, load_options
 from utils.device.torchrun import refuse_under_torchrun
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
     from ablation.advise.choose import ExpectedSpeedup
     from ablation.plan.grid import Configuration
     from ablation.plan.prompts.file import Prompt
+    from sampling.methods.settings import Settings
     from sampling.pair.pair import Pair
 
 _SHOWN = 8
@@ -37,6 +45,8 @@ def advise(
     length: Annotated[
         int, typer.Option(min=1, help="Maximum number of new tokens, for prompts without their own.")
     ] = 100,
+    thinking: Thinking = None,
+    chat_template_kwargs: TemplateKwargs = None,
     models: Values,
     json: Json = False,
 ) -> None:
@@ -49,6 +59,7 @@ def advise(
     what there is (a second one stops a generation too).
     """
     from ablation.plan.prompts.sets import find_sources, gather
+    from sampling.methods.settings import Settings
 
     with exit_statuses():
         refuse_under_torchrun("advise", "one process, or the command run")
@@ -56,23 +67,24 @@ def advise(
             raise UserError("--prompts: nothing given; expected a built-in set or a file of prompts like yours")
         played = gather(find_sources(prompts, Path.cwd()))
         load_options(models)
-        advice = _measured(load_chosen(models), played, length, minutes)
-        forms = _Forms(prompts, models, length)
+        given = {"length": str(length), "thinking": thinking, "chat_template_kwargs": chat_template_kwargs}
+        asked = {name: text for name, text in given.items() if text is not None}
+        settings = Settings()
+        settings.assign_all(asked.items())
+        advice = _measured(load_chosen(models), played, settings, minutes)
+        forms = _Forms(prompts, models, asked)
         typer.echo(json_module.dumps(facts(advice, forms))) if json else _show(advice, forms)
         if advice.stopped:
             raise KeyboardInterrupt
     raise typer.Exit(0 if advice.sampled else 1)
 
 
-def _measured(pair: "Pair", prompts: "Sequence[Prompt]", length: int, minutes: float) -> "Advice":
+def _measured(pair: "Pair", prompts: "Sequence[Prompt]", settings: "Settings", minutes: float) -> "Advice":
     from ablation.advise.advice import advise as found
     from ablation.run.progress.bar import told
-    from sampling.methods.settings import Settings
     from sampling.pair.pair_engine import PairEngine
     from utils.device.machine import Machine, disturbance
 
-    settings = Settings()
-    settings.assign("length", str(length))
     with Machine() as machine, told("prompts") as tell:
         advice = found(PairEngine(pair), prompts, settings, minutes, tell)
     if disturbed := disturbance([machine.other_cores]):
@@ -83,14 +95,14 @@ def _measured(pair: "Pair", prompts: "Sequence[Prompt]", length: int, minutes: f
 class _Forms:
     """A configuration in the forms that others read, for the same prompts and models."""
 
-    def __init__(self, prompts: Sequence[str], models: Mapping[str, Any], length: int) -> None:
-        self.prompts, self.models, self.length = prompts, models, length
+    def __init__(self, prompts: Sequence[str], models: Mapping[str, Any], settings: Mapping[str, str]) -> None:
+        self.prompts, self.models, self.settings = prompts, models, settings
 
     def command(self, configuration: "Configuration") -> str:
         """The command line; it takes one file, the plan takes all."""
         path = self._files()[0]
         near = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-        return command_line(configuration, str(near), self.models, self.length)
+        return command_line(configuration, str(near), self.models, self.settings)
 
     @property
     def more(self) -> bool:
@@ -104,7 +116,7 @@ class _Forms:
 
     def plan(self, configuration: "Configuration") -> str:
         """The plan."""
-        return plan_text(configuration, self.prompts, self.models, self.length)
+        return plan_text(configuration, self.prompts, self.models, self.settings)
 
     def server(self, configuration: "Configuration") -> str | None:
         """The servers' JSON."""

@@ -12,8 +12,9 @@ import typer
 
 from ablation.commands.run import Assignments, OnePrompt
 from ablation.commands.shared.opened import opened
-from ablation.commands.shared.options import Json, exit_statuses, load_chosen
+from ablation.commands.shared.options import Json, TemplateKwargs, Thinking, exit_statuses, load_chosen
 from sampling.loading.options import LoadOptions
+from sampling.methods.chat_template import TemplateVariables
 from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UserError
 from utils.parameter import Values
@@ -46,6 +47,8 @@ def prefill(
     listen: Listen = None,
     methods: StatesFor = None,
     assignments: Assignments = None,
+    thinking: Thinking = None,
+    chat_template_kwargs: TemplateKwargs = None,
     overwrite: Overwrite = False,
     models: Values,
     json: Json = False,
@@ -71,7 +74,8 @@ def prefill(
             _listen(listen, models)
             return
         assert out is not None
-        settings = request.choose_settings(assignments or (), ())
+        options = {"thinking": thinking, "chat_template_kwargs": chat_template_kwargs}
+        settings = request.choose_settings(assignments or (), tuple(options.items()))
         played = request.choose_prompts(prompt, prompts)
         paths = _paths(out, played, overwrite)
         engine = _engine(models)
@@ -169,7 +173,7 @@ def _write(
 
     target, maker = engine.target, PrefillMaker.of(engine.pair)
     for prompt, path in zip(prompts, paths, strict=True):
-        ids = engine.tokenise(prompt.opening, settings["chat"], prompt.system)
+        ids = engine.tokenise(prompt.opening, settings["chat"], prompt.system, TemplateVariables.of(settings))
         handover = read_apart(target, ids, layers)
         size = write_state(path, handover, maker, _line(prompt))
         about: dict[str, object] = {

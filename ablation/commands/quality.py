@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ablation.commands.shared.opened import opened
-from ablation.commands.shared.options import Json, exit_statuses, load_chosen, out_console
+from ablation.commands.shared.options import (
+    Json,
+    TemplateKwargs,
+    Thinking,
+    exit_statuses,
+    load_chosen,
+    out_console,
+)
 from sampling.loading.options import DTYPES, EVERYWHERE, LOAD, WEIGHTS, load_options
+from sampling.methods.chat_template import TemplateVariables
 from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UnknownName, UserError, wrong_value
 from utils.option import option
@@ -58,6 +66,8 @@ def quality(
     length: Annotated[
         int, typer.Option(min=1, help="Maximum number of new tokens, for prompts without their own.")
     ] = 100,
+    thinking: Thinking = None,
+    chat_template_kwargs: TemplateKwargs = None,
     models: Values,
     json: Json = False,
     output: Annotated[
@@ -72,6 +82,7 @@ def quality(
     stopped by Ctrl-C: the prompt under way ends first (a second Ctrl-C stops it too), and whatever has finished is
     shown.
     """
+    from ablation.commands.request import choose_settings
     from ablation.plan.prompts.sets import ALL, find_sources, gather
 
     with exit_statuses():
@@ -80,7 +91,9 @@ def quality(
         load_options(models)
         played = gather(find_sources(prompts or (ALL,), Path.cwd()))[:limit]
         refuse_to_replace(output)
-        comparison = _loaded(names, {"dtype": "float32", **models})
+        options = {"thinking": thinking, "chat_template_kwargs": chat_template_kwargs}
+        variables = TemplateVariables.of(choose_settings((), tuple(options.items())))
+        comparison = _loaded(names, {"dtype": "float32", **models}, variables)
         left_out, stopped = _play(comparison, played, length)
         _tell(comparison.lines() if comparison.tokens else [], json, output)
         if stopped:
@@ -111,13 +124,13 @@ def refuse_to_replace(output: Path | None) -> None:
         raise UserError(f"{str(output)!r} cannot be written: there is no folder {str(output.parent)!r}")
 
 
-def _loaded(names: Iterable[str], models: Mapping[str, Any]) -> "FormatComparison":
+def _loaded(names: Iterable[str], models: Mapping[str, Any], variables: TemplateVariables) -> "FormatComparison":
     """All formats in memory together; the rounded ones first, so that what cannot be rounded is told at once."""
     from ablation.run.formats import FormatComparison
     from sampling.pair.pair_engine import PairEngine
 
     rounded = {name: PairEngine(load_chosen({**models, "target_weights": name})) for name in names}
-    return FormatComparison({FULL: PairEngine(load_chosen(models)), **rounded})
+    return FormatComparison({FULL: PairEngine(load_chosen(models)), **rounded}, variables)
 
 
 def _play(comparison: "FormatComparison", prompts: "Sequence[Prompt]", length: int) -> tuple[int, bool]:

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from ablation.commands.shared.opened import opened
-from ablation.commands.shared.options import Json, exit_statuses, load_chosen, refuse_for_several
+from ablation.commands.shared.options import (
+    Json,
+    TemplateKwargs,
+    Thinking,
+    exit_statuses,
+    load_chosen,
+    refuse_for_several,
+)
 from sampling.loading.options import LoadOptions
+from sampling.methods.chat_template import TemplateVariables
 from utils.device.torchrun import speaks
 from utils.errors import UserError
 from utils.parameter import Values
@@ -76,6 +84,8 @@ def run(
     length: Length = None,
     processor: Processor = None,
     seed: Seed = None,
+    thinking: Thinking = None,
+    chat_template_kwargs: TemplateKwargs = None,
     repeat: Repeat = 1,
     batch: Batch = None,
     rate: Rate = None,
@@ -103,8 +113,11 @@ def run(
 
     with exit_statuses():
         config = request.choose_config(speculative_config, methods, models)
-        named = [*(config.assignments if config else ()), ("length", length), ("processor", processor), ("seed", seed)]
-        settings = request.choose_settings(assignments or (), named)
+        options = {"length": length, "processor": processor, "seed": seed}
+        options |= {"thinking": thinking, "chat_template_kwargs": chat_template_kwargs}
+        settings = request.choose_settings(
+            assignments or (), [*(config.assignments if config else ()), *options.items()]
+        )
         runs = choose_methods(",".join(config.methods) if config else methods, settings)
         prefills = request.choose_prefills(read_before, batch, engines, settings)
         played = request.choose_read_before(prompt, prompts, prompts_dir, prefills)
@@ -169,7 +182,8 @@ def _execute(
         )
         layers = sorted({layer for value in values for layer in engine.drafter(*value).needs_hidden})
         for prompt in plan.prompts:
-            prefills.check(engine.tokenise(prompt.opening, plan.values["chat"], prompt.system), layers)
+            ids = engine.tokenise(prompt.opening, plan.values["chat"], prompt.system, TemplateVariables.of(plan.values))
+            prefills.check(ids, layers)
 
     def go_on() -> None:  # behind the warm-up, whose prompts nobody has read
         engine.prefills = prefills

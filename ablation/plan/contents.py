@@ -24,6 +24,7 @@ from ablation.plan.slo import Slo
 from ablation.plan.traced import Traced, read_traced
 from engines.spec import EngineSpec
 from sampling.loading.options import LOAD
+from sampling.methods.chat_template import KWARGS
 from sampling.methods.settings import PARAMETERS, Settings
 from sampling.methods.tables import METHODS
 from utils.errors import UserError, wrong_value
@@ -165,8 +166,14 @@ def _read_settings(section: PlanSection) -> dict[str, Any]:
         where = f"at the top of the file, as {ELSEWHERE[key]}" if key in ELSEWHERE else "in a [[methods]] table"
         section.fault(f"{key} is not a setting of all configurations; put it {where}", key)
     section.allow((*allowed, *misplaced), shown=allowed)
-    values = {key: section.read(key, one(PARAMETERS[key]), None) for key in section.entries if key in allowed}
+    values = {key: section.read(key, _setting(key), None) for key in section.entries if key in allowed}
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _setting(key: str) -> Callable[[Any], Any]:
+    """Reads a setting; the variables of the chat template may be a table."""
+    read = one(PARAMETERS[key])
+    return lambda value: KWARGS.checked(value) if key == KWARGS.name and isinstance(value, dict) else read(value)
 
 
 def _read_pair(section: PlanSection) -> dict[str, Any]:

@@ -28,6 +28,8 @@ class Overrides:
     assignments: tuple[str, ...] = option((), "Values of any parameter; repeatable.", "NAME=VALUE,...", flag="--set")
     processors: tuple[str, ...] = option((), 'Such as "nucleus 0.8 0.9"; repeatable.', "NAME ARGS", flag="--processor")
     seeds: int | None = option(None, "Number of seeds.", minimum=1)
+    thinking: str | None = option(None, "Thinking, by the chat template's switch; default: auto.", "on|off|auto")
+    chat_template_kwargs: str | None = option(None, "Variables of the chat template, as a JSON object.", "JSON")
     repeats: int | None = option(None, "Number of runs of the whole grid, interleaved.", minimum=1)
     length: int | None = option(None, "Maximum number of new tokens.", minimum=1)
     limit: int | None = option(None, "Maximum number of prompts.", minimum=1)
@@ -42,8 +44,12 @@ class Overrides:
     open_runs: tuple[Configuration, ...] = ()
 
     def parameters(self) -> dict[str, str]:
-        """Lists of values by parameter, from `--set` and `--gamma`. Raises `UserError` for one that is there twice."""
-        lists = {} if self.gamma is None else {"gamma": self.gamma}
+        """Lists of values by parameter, by the options that name one and `--set`.
+
+        Raises `UserError` for one that is there twice.
+        """
+        options = ("gamma", "thinking", "chat_template_kwargs")
+        lists = {name: value for name in options if (value := getattr(self, name)) is not None}
         for text in self.assignments:
             name, equals, values = text.partition("=")
             if not equals:

@@ -18,6 +18,7 @@ from sampling.arguments import check_room
 from sampling.engine import Description, Engine, Text
 from sampling.measure.comparison import Comparison
 from sampling.measure.metrics import RunMetrics
+from sampling.methods.chat_template import TemplateVariables
 from utils.device.machine import Machine
 from utils.device.memory import reset_peak_memory
 from utils.errors import UserError
@@ -231,7 +232,7 @@ class _TextQueue:
         """A prompt as it is asked. Raises `UserError` for one that cannot be. The first one starts the clock."""
         run, prompt, key = self._run, place.prompt, place.key
         engine, values = run.setting.engine, {**run.setting.values(prompt), **dict(run.configuration.parameters)}
-        ids = engine.tokenise(conversation.ask(place.turn), values["chat"], prompt.system)
+        ids = engine.tokenise(conversation.ask(place.turn), values["chat"], prompt.system, TemplateVariables.of(values))
         if self._load is not None:
             check_room(run.setting.begun, ids, values["length"])
         run.accounts[key], run.prompts[key] = RunMetrics(), list(ids)

@@ -13,6 +13,7 @@ from sampling.measure.metrics import RunMetrics
 from sampling.measure.quality import NOTHING, AnswerSums, Quality, summed_up
 from sampling.measure.rounded import compare, greedy_run
 from sampling.measure.warm_up import warm_up_prompt
+from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.pair.local_engine import LocalEngine
 
 FULL = WEIGHTS[0]
@@ -63,6 +64,7 @@ class FormatComparison:
     """
 
     engines: Mapping[str, LocalEngine]
+    variables: TemplateVariables = UNTOLD
     _found: dict[str, list[_Found]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,7 +73,7 @@ class FormatComparison:
     def warm_up(self) -> None:
         """First calls pay for what no later one does."""
         for engine in self.engines.values():
-            greedy_run(engine, warm_up_prompt(engine, chat=True), _WARM_TOKENS)
+            greedy_run(engine, warm_up_prompt(engine, True, self.variables), _WARM_TOKENS)
 
     @property
     def tokens(self) -> int:
@@ -85,7 +87,7 @@ class FormatComparison:
         full = self.engines[FULL]
         for number, turn in enumerate(prompt.turns, start=1):
             heard += prompt.before(number)
-            ids = full.tokenise([*heard, turn], True, prompt.system)
+            ids = full.tokenise([*heard, turn], True, prompt.system, self.variables)
             answer = self._turn(ids, length, found_by)
             heard += [turn, full.text(answer)]
         for name, turns in found_by.items():

@@ -10,6 +10,7 @@ from ablation.run.progress.bar import told
 from sampling.forward.traffic import weight_bytes
 from sampling.measure.quality import AnswerSums, Quality, summed_up
 from sampling.measure.rounded import compare, greedy_run
+from sampling.methods.chat_template import TemplateVariables
 from sampling.pair.local_engine import LocalEngine
 from utils.errors import UserError
 
@@ -39,7 +40,7 @@ def qualities(engine: LocalEngine, formats: Sequence[str], plan: Plan, console: 
 def _compared(engine: LocalEngine, formats: Sequence[str], plan: Plan, prompt: Prompt) -> dict[str, AnswerSums]:
     """What one prompt tells of each format; nothing where it cannot run."""
     try:
-        ids = engine.tokenise(prompt.opening, plan.values["chat"], prompt.system)
+        ids = engine.tokenise(prompt.opening, plan.values["chat"], prompt.system, TemplateVariables.of(plan.values))
         answer = greedy_run(engine, ids, min(MOST_TOKENS, plan.length(prompt))).output_ids
     except UserError:
         return {}

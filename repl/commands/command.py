@@ -103,12 +103,16 @@ class SessionCommand:
 
 # Where the default would be a dull example.
 _EXAMPLES = {"turns": "on", "processor": "nucleus 0.8 0.9", "set_ngramstorage": "onelevel 4"}
+_EXAMPLES |= {"thinking": "off", "chat_template_kwargs": '{"enable_thinking": false}'}
 _DETAILS = {
     "turns": "The chat template wraps the whole dialogue. A method without an answer to an earlier turn uses "
     "the first answer of that turn. /new begins another dialogue.",
     "egag": "With /speculative on it adds a row SD EGAG next to SD: the same drafter with another draft-length rule.",
     "beam": "Nothing is sampled: the processor and the seed have no effect. The output differs, without a speedup.",
     "chat": "A model without a chat template gets the prompt unchanged.",
+    "thinking": "It sets enable_thinking or thinking, whichever the template reads. A template without either is "
+    "refused.",
+    "chat_template_kwargs": "Only variables that the template reads are taken. {} takes them all back.",
     "processor": "Arguments are positional or named: topk 0.8 top_k=20.",
 }
 _TOGGLE = "Without an argument it toggles the setting; on or off sets it."

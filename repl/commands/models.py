@@ -15,7 +15,7 @@ from utils.errors import UserError, one_of, wrong_value
 from utils.text import quoted
 
 DEFAULT = "default"
-_OWN = ("length", "processor", "seed")  # settings with an option of their own
+_OWN = ("length", "processor", "seed", "thinking", "chat_template_kwargs")  # settings with an option of their own
 
 
 def model(host: CommandHost, argument: str) -> Message:
@@ -82,4 +82,4 @@ def _settings(answers: Answers) -> Iterator[str]:
     for parameter in PARAMETERS.values():
         name, text = parameter.name, parameter.show(values[parameter.name])
         if parameter in read and text != parameter.show(parameter.default):
-            yield from (f"--{name}", text) if name in _OWN else ("--set", f"{name}={text}")
+            yield from (f"--{name.replace('_', '-')}", text) if name in _OWN else ("--set", f"{name}={text}")

@@ -7,6 +7,7 @@ from typing import Any
 from sampling.measure.comparison import Comparison
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.warm_up import warm_up
+from sampling.methods.chat_template import TemplateVariables
 from sampling.methods.settings import PARAMETERS, Settings, check_bounds
 from sampling.methods.tables import AR, CONTROL, METHODS
 from sampling.pair.pair import Pair
@@ -63,7 +64,9 @@ def compare(pair: Pair, prompt: str, methods: Iterable[str], **settings: Any) ->
     short = {**values, "length": min(values["length"], _WARM_UP_TOKENS)}
     for _ in warm_up(engine, short, [(name, name, {}) for name in (AR, *chosen)]):
         pass
-    comparison = Comparison(engine, values, engine.tokenise([prompt], values["chat"]))
+    comparison = Comparison(
+        engine, values, engine.tokenise([prompt], values["chat"], None, TemplateVariables.of(values))
+    )
     rounds = {name: _run(comparison, name, METHODS[name].name) for name in (AR, *chosen)}
     rounds[CONTROL] = _run(comparison, CONTROL, AR)
     return {name: _compared(comparison, name, told) for name, told in rounds.items()}

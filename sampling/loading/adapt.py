@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import get_layer_types_and_kwargs
@@ -20,6 +21,7 @@ from sampling.forward.models.longrope import LongRopeModel, border_of
 from sampling.forward.models.packed_modules import pack_modules
 from sampling.forward.models.recurrent import OwnStateModel, RecurrentModel
 from sampling.forward.models.windows import windows_of
+from sampling.loading.contents import is_tower
 from sampling.loading.refusals.checks import has_encoder
 from sampling.loading.refusals.probe import (
     narrow_windows,
@@ -46,11 +48,36 @@ def adapted(name: str, model: PreTrainedModel) -> CausalModel:
     text = model.config.get_text_config(decoder=True)
     with narrow_windows(text):
         logits = own_logits(name, model.eval(), tokens)
+        let_towers_go(name, model, tokens, logits)
         packed = pack_modules(model, model.dtype)
         decoder = _first_that_agrees(name, model, tokens, logits)
     decoder.windows = windows_of(text)
     decoder.kernel = ("packed" if packed else "plain") if model.device.type == "cpu" else None
     return decoder
+
+
+def let_towers_go(name: str, model: PreTrainedModel, tokens: Sequence[int], logits: Tensor) -> None:
+    """Free the weights that read images or sound, where texts do without: the same logits without them prove it.
+
+    logits: `own_logits` of these tokens. Where they would differ, or could not be had, every weight stays.
+    """
+    if model.config.get_text_config(decoder=True) is model.config:
+        return
+    towers = [
+        (parent, key, child)
+        for parent in (model, *model.children())
+        for key, child in parent.named_children()
+        if is_tower(key)
+    ]
+    for parent, key, _ in towers:
+        setattr(parent, key, None)
+    try:
+        if not towers or torch.equal(own_logits(name, model, tokens), logits):
+            return
+    except UserError:
+        pass
+    for parent, key, child in towers:
+        setattr(parent, key, child)
 
 
 def _first_that_agrees(name: str, model: PreTrainedModel, tokens: Sequence[int], logits: Tensor) -> TransformersModel:

@@ -14,7 +14,14 @@ from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.formats import FORMATS, FULL
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models import lean
-from sampling.loading.contents import auto_class, refuse_no_tokens, refuse_sizes, refuse_untrained, unused_weights
+from sampling.loading.contents import (
+    auto_class,
+    reads_more,
+    refuse_no_tokens,
+    refuse_sizes,
+    refuse_untrained,
+    unused_weights,
+)
 from sampling.loading.fast_load import lean_folder
 from sampling.loading.gguf.cache import META
 from sampling.loading.gguf.convert import quiet
@@ -158,6 +165,7 @@ def as_loaded(
     stop, odd = stop_ids(origin.name, about.tokenizer, model.vocab_size, settings.config, settings.generation_config)
     settings.generation_config = GenerationConfig(**kept)
     notes = (*(f"{origin.name}: {said}." for said in (*limited, ignored) if said), unused, *odd)
+    notes = (reads_more(origin.name, about.config), *notes)
     info = info_of(origin, model, forward, weights)
     return LoadedModel(model, about.tokenizer, stop, info, tuple(note for note in notes if note), encoder=encoder)
 
@@ -171,7 +179,7 @@ def read_weights(origin: ModelOrigin, about: UnreadCheckpoint, **how: Any) -> tu
         )
     refuse_untrained(origin.name, hf, loading_info)
     refuse_config(origin.name, hf.config)
-    return hf.eval(), unused_weights(origin.name, loading_info)
+    return hf.eval(), unused_weights(origin.name, about.config, loading_info)
 
 
 def runnable(origin: ModelOrigin, hf: Any, weights: str) -> tuple[CausalModel, str, tuple[str, ...]]:

@@ -1,12 +1,16 @@
 """What the configuration, the weights and the tokenizer of a checkpoint must hold, whatever its architecture."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sampling.loading.refusals.checks import has_encoder
 from utils.errors import UserError, wrong_value
 
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings")
+# Parts of the names that models give what reads images or sound, and what hands that to the text model.
+_TOWERS = ("vision", "visual", "image", "audio", "speech", "modal", "projector", "connector", "aligner")
+# What the configurations of parts that see or hear are called.
+_SENSES: Mapping[str, Sequence[str]] = {"images": ("vision", "image", "video"), "sound": ("audio", "speech")}
 
 
 def auto_class(config: Any) -> Any:
@@ -43,9 +47,13 @@ def refuse_untrained(name: str, model: Any, loading_info: Mapping[str, Any]) -> 
         raise UserError(f"{name}: its weights lack {_first(missing)}; expected all that its config.json asks for")
 
 
-def unused_weights(name: str, loading_info: Mapping[str, Any]) -> str | None:
-    """A note on weights of the file that the model has no place for, or None. loading_info: as above."""
-    unused = sorted(loading_info["unexpected_keys"])
+def unused_weights(name: str, config: Any, loading_info: Mapping[str, Any]) -> str | None:
+    """A note on weights of the file that the model has no place for, or None. loading_info: as above.
+
+    Of a checkpoint that reads more than text, `reads_more` tells of those that do.
+    """
+    more = reads_more(name, config) is not None
+    unused = sorted(key for key in loading_info["unexpected_keys"] if not (more and is_tower(key)))
     return f"{name}: its config.json has no place for {_first(unused)}: left out." if unused else None
 
 
@@ -53,6 +61,27 @@ def refuse_no_tokens(name: str, tokenizer: Any) -> None:
     """Raise `UserError` for a tokenizer without a vocabulary: transformers makes one up where its files are missing."""
     if len(tokenizer) <= len(tokenizer.added_tokens_decoder):
         raise UserError(f"{name}: its tokenizer has no vocabulary; expected a folder with a tokenizer.json")
+
+
+def reads_more(name: str, config: Any) -> str | None:
+    """A note on a checkpoint that reads more than text; None of one that does not."""
+    senses = [sense for sense, parts in _SENSES.items() if _has_part(config, parts)]
+    if not senses:
+        return None
+    return f"{name} also reads {' and '.join(senses)}; prompts here are text, so only its text model is used."
+
+
+def is_tower(name: str) -> bool:
+    """Whether a module or a weight of this name reads images or sound, or hands that to the text model."""
+    return any(part in name for part in _TOWERS)
+
+
+def _has_part(config: Any, parts: Sequence[str]) -> bool:
+    """Whether a configuration has one for such a part, or one inside another has."""
+    inner = ((key, getattr(config, key, None)) for key in getattr(config, "sub_configs", ()))
+    return any(
+        part is not None and (any(word in key for word in parts) or _has_part(part, parts)) for key, part in inner
+    )
 
 
 def _first(names: list[str]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from sampling.methods.chat_template import KWARGS, THINKING
 from sampling.methods.choices import PROCESSORS
 from sampling.methods.part import Bound
 from sampling.methods.tables import METHODS
@@ -16,6 +17,8 @@ GENERAL = (
     integer("seed", 42, "random seed of every method", minimum=0, maximum=LARGEST),
     toggle("cache", True, "KV cache; off recomputes all tokens in every forward (slow)"),
     toggle("chat", True, "wrap the prompt in the model's chat template"),
+    THINKING,
+    KWARGS,
 )
 
 

@@ -17,13 +17,14 @@ from sampling.forward.runner import Runners, WholeRunner, has_one_width
 from sampling.forward.sharing import SharedModel
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
+from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.methods.parameters import VOCABULARY, WEIGHTS
 from sampling.methods.part import OF_DRAFTER
 from sampling.pair import pair_messages as messages
 from sampling.pair.drafting_pair import ArithmeticT
 from sampling.pair.model_info import ModelInfo, batch_invariant, checked_in_one_width, compiled
 from sampling.pair.profile import LatencyProfile
-from sampling.pair.prompt_ids import prompt_ids
+from sampling.pair.prompt_ids import prompt_ids, values_told
 from sampling.vocabularies.crossing import AUTO, Crossing
 from utils.errors import UserError
 from utils.parameter import Values
@@ -188,11 +189,18 @@ class Pair:
             resolved[VOCABULARY.name] = self.crossing.chosen(values[VOCABULARY.name])
         return resolved
 
-    def encode(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+    def encode(
+        self, turns: Sequence[str], chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD
+    ) -> list[int]:
         """Ids of a prompt: see `prompt_ids`; the turns of an encoder's prompt stand without a template."""
         longest = max(self.target.window, getattr(self.target.model, "source_window", 0))
         asked = chat and not self.encoder, chat
-        return prompt_ids(self.tokenizer, self.target_info.name, longest, turns, *asked, system)
+        return prompt_ids(self.tokenizer, self.target_info.name, longest, turns, *asked, system, variables)
+
+    def template_values(self, variables: TemplateVariables) -> dict[str, Any]:
+        """What the chat template is told of these: see `prompt_ids`. Raises `UserError` where it does not read them."""
+        name, there = self.target_info.name, not self.encoder
+        return values_told(self.tokenizer, name, variables, there, chat=there)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of an answer, without special tokens."""

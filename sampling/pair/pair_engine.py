@@ -20,6 +20,7 @@ from sampling.forward.runner import Runner, WholeRunner
 from sampling.forward.traffic import Traffic
 from sampling.logits_probe import LogitsProbe
 from sampling.loop import decode
+from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.methods.choices import make_processor
 from sampling.methods.method import Method
 from sampling.methods.tables import METHODS, SEARCHES
@@ -92,9 +93,11 @@ class PairEngine:
         """See `LocalEngine.lacks`."""
         return self.pair.lacks(METHODS[name], values)
 
-    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+    def tokenise(
+        self, turns: Sequence[str], chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD
+    ) -> list[int]:
         """See `Engine.tokenise`."""
-        return self.pair.encode(turns, chat, system)
+        return self.pair.encode(turns, chat, system, variables)
 
     def text(self, ids: Sequence[int]) -> str:
         """See `Engine.text`."""

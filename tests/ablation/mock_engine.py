@@ -11,6 +11,7 @@ from ablation.plan.grid import AGAIN, Configuration, Plan
 from ablation.plan.prompts.file import Prompt
 from sampling.engine import Description, Engine, Text
 from sampling.forward.noise_floor import NoiseFloor
+from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.methods.settings import Settings
 from sampling.pair.model_info import ModelInfo
 from sampling.pair.profile import LatencyProfile
@@ -58,7 +59,9 @@ class MockEngine:
         target = ModelInfo("mock", "cpu", "float32", stored=self.stored)
         return Description(target, None, 100, torch.device("cpu"))
 
-    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+    def tokenise(
+        self, turns: Sequence[str], chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD
+    ) -> list[int]:
         return [len("\n".join(turns))] * 4
 
     def text(self, ids: Sequence[int]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ablation.plan.grid import Configuration
+from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from serve.body import LONGEST_STOP, MOST_STOPS, read_chat, read_completion
 from serve.errors import ApiError
 from serve.jobs import ParsedRequest, TextOrder
@@ -26,7 +27,9 @@ class Sixty:
     places: int = 3
     default: Configuration = field(default_factory=lambda: Configuration("suffix"))
 
-    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+    def tokenise(
+        self, turns: Sequence[str], chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD
+    ) -> list[int]:
         return [1 if chat else 2] * sum(map(len, turns))
 
     def refuse(self, configuration: Configuration) -> None:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import PARAMETERS, Settings
-from serve.app import _broken
+from serve.errors import broken
 from serve.limits import ServerLimits
 from tests.refusals import refused
 from tests.serve.running import Running, running
@@ -216,5 +216,5 @@ def test_a_refusal_is_the_clients_own_exception(served: Running) -> None:
 
 def test_an_error_of_ours_is_the_servers_and_says_only_its_kind() -> None:
     request = Request({"type": "http", "method": "GET", "path": "/metrics", "headers": [], "query_string": b""})
-    answer = asyncio.run(_broken(request, ValueError("a secret")))
+    answer = asyncio.run(broken(request, ValueError("a secret")))
     assert answer.status_code == 500 and b"ValueError" in answer.body and b"secret" not in answer.body

@@ -12,22 +12,32 @@ from sampling.methods.settings import PARAMETERS
 from sampling.methods.tables import AR
 
 
-def command_line(configuration: Configuration, prompts: str, models: Mapping[str, Any], length: int) -> str:
-    """What runs a configuration beside plain decoding on the same prompts and models."""
+def command_line(
+    configuration: Configuration, prompts: str, models: Mapping[str, Any], settings: Mapping[str, str]
+) -> str:
+    """What runs a configuration beside plain decoding on the same prompts and models. settings: as texts, by name."""
     methods = AR if configuration.method == AR else f"{AR},{configuration.method}"
     words = ["uv", "run", "infer.py", "run", "--methods", methods]
     for name, value in configuration.parameters:
         words += ["--set", f"{name}={PARAMETERS[name].show(value)}"]
-    words += ["--prompts", prompts, "--length", str(length)]
+    words += ["--prompts", prompts]
+    for name, text in settings.items():
+        words += [f"--{name.replace('_', '-')}", text]
     for name, value in models.items():
         flag = f"--{name.replace('_', '-')}"
         words += [flag] if value is True else [flag, str(value)]
     return shlex.join(words)
 
 
-def plan_text(configuration: Configuration, prompts: Sequence[str], models: Mapping[str, Any], length: int) -> str:
-    """A plan (TOML) that compares the configuration with plain decoding on the same prompts."""
-    lines = [f"length = {length}", f"prompts = {json.dumps(list(prompts))}", 'processors = ["greedy"]', ""]
+def plan_text(
+    configuration: Configuration, prompts: Sequence[str], models: Mapping[str, Any], settings: Mapping[str, str]
+) -> str:
+    """A plan (TOML) that compares the configuration with plain decoding on the same prompts. settings: as above."""
+    top = [f"length = {settings['length']}"]
+    common = [f"{name} = {json.dumps(text)}" for name, text in settings.items() if name != "length"]
+    lines = [*top, f"prompts = {json.dumps(list(prompts))}", 'processors = ["greedy"]', ""]
+    if common:
+        lines += ["[settings]", *common, ""]
     lines += ["[[methods]]", f'method = "{AR}"', ""]
     if configuration.method != AR:
         lines += ["[[methods]]", f'method = "{configuration.method}"']

@@ -12,6 +12,7 @@ from ablation.run.progress.estimate import Estimate, TimedPrompt, TokenPace, est
 from sampling.engine import Engine, in_formats
 from sampling.measure.comparison import Comparison
 from sampling.measure.warm_up import warm_up, warm_up_prompt
+from sampling.methods.chat_template import TemplateVariables
 from sampling.methods.settings import Settings
 from sampling.methods.tables import AR
 from sampling.pair.profile import LatencyProfile
@@ -94,24 +95,25 @@ def _prompts(engine: Engine, plan: Plan) -> tuple[list[int], dict[str | int, lis
 
     A later turn's prompt is taken to hold full answers to the earlier ones, and a text ends with a full answer.
     """
-    chat, most = plan.values["chat"], max(1, engine.describe().window - TIMED_TOKENS - 1)
+    values, most = plan.values, max(1, engine.describe().window - TIMED_TOKENS - 1)
     lengths: dict[str | int, list[int]] = {}
     ids: list[int] = []
     longest = 0
     for prompt in plan.prompts:
-        turns = [_ids(engine, prompt, number, chat) for number in range(1, len(prompt.turns) + 1)]
+        turns = [_ids(engine, prompt, number, values) for number in range(1, len(prompt.turns) + 1)]
         sums = accumulate(len(turn) + (place > 0) * plan.length(prompt) for place, turn in enumerate(turns))
         lengths[prompt.id] = [min(most, tokens) for tokens in sums]
         longest = max(longest, min(most, lengths[prompt.id][-1] + plan.length(prompt)))
         ids = max(ids, *turns, key=len)
-    short = warm_up_prompt(engine, chat)
+    short = warm_up_prompt(engine, values["chat"], TemplateVariables.of(values))
     return short, lengths, list(islice(cycle(ids or short), longest))
 
 
-def _ids(engine: Engine, prompt: Prompt, turn: int, chat: bool) -> list[int]:
+def _ids(engine: Engine, prompt: Prompt, turn: int, values: Values) -> list[int]:
     """A turn's ids with what was given before it; none of one that cannot run: that is told where it is generated."""
     try:
-        return engine.tokenise([*prompt.before(turn), prompt.turns[turn - 1]], chat, prompt.system)
+        turns = [*prompt.before(turn), prompt.turns[turn - 1]]
+        return engine.tokenise(turns, values["chat"], prompt.system, TemplateVariables.of(values))
     except UserError:
         return []
 

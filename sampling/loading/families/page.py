@@ -32,7 +32,7 @@ transformers' modules on our cache. Lean models run in int8 and int4 as well ([f
 **both**, float32 and bfloat16, or the first operation that differs. It was tried on the machine that wrote this page.
 A tiny model may hide what a large one shows: loading tries each model ([how](parity.md)).
 *Setting*: what differs from the configuration that the family is published with. Checkpoints that see are asked with
-text.
+text. Loading lets go of the weights that read images or sound, and tries that texts do without.
 
 Target and drafter may be of two families: a drafter of another tokenizer drafts shared tokens or text
 ([vocabularies.md](algorithms/vocabularies.md)).

@@ -118,7 +118,7 @@ def _matching(origin: ModelOrigin, config: Any, places: dict[str, Path]) -> tupl
     for name in expected:
         if stored[name] != expected[name]:
             raise ValueError(f"{name} is {list(stored[name])}, and its config.json says {list(expected[name])}")
-    return empty, unused_weights(origin.name, keys)
+    return empty, unused_weights(origin.name, config, keys)
 
 
 def _generation(origin: ModelOrigin, config: Any) -> Any:

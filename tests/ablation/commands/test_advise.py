@@ -31,6 +31,7 @@ from engines.speculative_config import parse_speculative_config, written_config
 from sampling.forward.runner import ModelRunner
 from sampling.logits_probe import LogitsProbe
 from sampling.measure.replay.walk import depth
+from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.methods.settings import Settings
 from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
@@ -187,11 +188,13 @@ class Listening(Priced):
 
     heard: list[tuple[tuple[str, ...], str | None]]
 
-    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+    def tokenise(
+        self, turns: Sequence[str], chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD
+    ) -> list[int]:
         self.heard.append((tuple(turns), system))
         if turns[-1] == "too long":
             raise RuntimeError("out of memory")
-        return super().tokenise(turns, chat, system)
+        return super().tokenise(turns, chat, system, variables)
 
 
 @pytest.mark.usefixtures("few_drafters")
@@ -325,12 +328,12 @@ def test_the_command_line_and_the_plan_ask_for_the_same(tmp_path: Path) -> None:
     file = write_lines(tmp_path / "p.jsonl", {"prompt": "a"})
     (one,) = choose_runs("ngram gamma=2 set_ngramstorage='onelevel 4'", Settings())
     models = {"dtype": "float32", "trust_remote_code": True, "drafter": "a b"}
-    words = command_line(one, str(file), models, 32)
+    words = command_line(one, str(file), models, {"length": "32"})
     assert words.startswith(
         "uv run infer.py run --methods target,ngram --set 'set_ngramstorage=onelevel 4' --set gamma=2"
     )
     assert words.endswith(f"--prompts {file} --length 32 --dtype float32 --trust-remote-code --drafter 'a b'")
-    text = plan_text(one, [str(file)], models, 32)
+    text = plan_text(one, [str(file)], models, {"length": "32"})
     tomllib.loads(text)
     plan = tmp_path / "p.toml"
     plan.write_text(text)

@@ -8,6 +8,7 @@ import pytest
 
 from ablation.plan.prompts.file import read_prompts
 from ablation.plan.prompts.messages import read_messages
+from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.pair.pair import Pair
 from tests.ablation.conftest import Invoke, objects
 from tests.ablation.plan_files import Write
@@ -110,9 +111,11 @@ def heard(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], 
     asked: list[tuple[list[str], bool, str | None]] = []
     own = Pair.encode
 
-    def encode(self: Pair, turns: Any, chat: bool, system: str | None = None) -> list[int]:
+    def encode(
+        self: Pair, turns: Any, chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD
+    ) -> list[int]:
         asked.append((list(turns), chat, system))
-        return own(self, turns, chat, system)
+        return own(self, turns, chat, system, variables)
 
     monkeypatch.setattr(Pair, "encode", encode)
     return asked

@@ -8,6 +8,7 @@ from ablation.plan.grid import Configuration, Plan, RowKey
 from ablation.plan.prompts.file import Prompt
 from ablation.run.execute import PlayedRow, execute
 from sampling.engine import Engine
+from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.methods.settings import Settings
 from tests.ablation.mock_engine import GREEDY, MockEngine
 from utils.events import Event
@@ -21,7 +22,9 @@ class LoggingEngine(MockEngine):
 
     log: list[str] = field(default_factory=list)
 
-    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+    def tokenise(
+        self, turns: Sequence[str], chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD
+    ) -> list[int]:
         return [ord(turns[0]), (len(turns) + 1) // 2]
 
     def stream(

@@ -12,6 +12,7 @@ from ablation.run.costing.priced import priced_pace
 from ablation.run.costing.probe import estimated, foreseen
 from ablation.run.progress.estimate import Estimate, TimedPrompt, TokenPace, estimate, grid_table, most_tokens
 from sampling.engine import Description
+from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.methods.settings import Settings
 from sampling.pair.profile import DraftTimes, LatencyProfile
 from tests.ablation.mock_engine import MockEngine, make_round
@@ -68,7 +69,9 @@ class Paced(MockEngine):
     def describe(self) -> Description:
         return replace(super().describe(), window=1000)
 
-    def tokenise(self, turns: Sequence[str], chat: bool, system: str | None = None) -> list[int]:
+    def tokenise(
+        self, turns: Sequence[str], chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD
+    ) -> list[int]:
         return [1] * sum(map(len, turns))
 
     def stream(
