@@ -78,7 +78,7 @@ class Record:
     speedup: float | None = column(
         "",
         "against `target` on the same prompt, turn, repeat and batch; null without it and for another output",
-        "tokens_per_s / tokens_per_s of target",
+        "tokens_per_s / target_tokens_per_s",
     )
     first_divergence: int | None = column("", "greedy: index of the first new id that differs from `target`'s")
     divergence_verdict: str | None = column(
@@ -239,6 +239,11 @@ class Record:
         "mean over rounds",
     )
     reread: int | None = metric("tokens", "accepted tokens that the target's states read again after a rejection")
+    target_tokens_per_s: float | None = column(
+        "1/s",
+        "decoding speed of the `target` run beside which this row was measured; another than in the row of `target` "
+        "where `--resume` went on within a prompt, as `target` runs again there and its row stays",
+    )
 
     @property
     def ledger(self) -> Ledger | None:
