@@ -423,6 +423,12 @@ def test_heads_are_found_by_their_format(tmp_path: Path) -> None:
     assert {case.kind for case in CASES.values()} == {one.kind for one in FORMATS}
 
 
+def test_a_model_is_no_head(model: PreTrainedModel, tmp_path: Path) -> None:
+    model.save_pretrained(folder := tmp_path / "model")
+    with refused(folder, "LlamaForCausalLM", "not a head", "--target", "--drafter"):
+        heads_for("tiny", str(folder))
+
+
 def test_a_hub_id_is_fetched_as_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (case,) = (CASES[name] for name in ("eagle3",))
     folder, *_ = written(case, tmp_path / "fetched")
