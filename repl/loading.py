@@ -24,7 +24,9 @@ _DEFAULTS = LoadOptions()
 class Loading:
     """A background thread that loads and warms up; read `message` and `fraction` at any time.
 
-    `options`: what is loaded. `on_change` is called from that thread after every change; it must be safe there.
+    `options`: what is loaded. `refused`: why the models asked for last could not be had, where those before them are
+    loaded again; who tells the user drops it. `on_change` is called from that thread after every change; it must be
+    safe there.
     """
 
     def __init__(self, load: Load, options: LoadOptions = _DEFAULTS) -> None:
@@ -37,16 +39,21 @@ class Loading:
         self._thread.start()
 
     def again(self, options: LoadOptions) -> None:
-        """Let the models go and load others. Raises `UserError` while some are being loaded."""
+        """Let the models go and load others, or the same again where those cannot be had.
+
+        There may be no memory for both at a time. Raises `UserError` while some are being loaded.
+        """
         if self.running:
             raise UserError(f"the models are still loading ({self.describe()}); wait for them first")
-        self._reset(options)
+        self._reset(options, before=None if self._engine is None else self.options)
         self.start()
 
-    def _reset(self, options: LoadOptions) -> None:
+    def _reset(self, options: LoadOptions, before: LoadOptions | None = None) -> None:
         self.options, self.message = options, "starting"
         self.fraction: float | None = None
         self.error: UserError | None = None
+        self.refused: str | None = None
+        self._before = before
         self._engine: LocalEngine | None = None
         self._wanted = False
         self._done = threading.Event()
@@ -93,16 +100,26 @@ class Loading:
         interval = sys.getswitchinterval()
         sys.setswitchinterval(min(interval, 5e-4))
         try:
-            self._engine = self._prepare()
-            self._tell("ready")
-        except UserError as error:
-            self.error = error
-        except Exception as error:
-            self.error = UserError(f"loading failed: {type(error).__name__}: {error} ({log_traceback(error)})")
+            self.error = self._tried()
+            if self.error is not None and self._before is not None:
+                # The text alone: the error holds on to what was loaded so far.
+                self.refused, self.options = str(self.error), self._before
+                self.error = self._tried()
         finally:
             sys.setswitchinterval(interval)
             self._done.set()
             self.on_change()
+
+    def _tried(self) -> UserError | None:
+        """Load and warm up; why it could not be done."""
+        try:
+            self._engine = self._prepare()
+            self._tell("ready")
+        except UserError as error:
+            return error
+        except Exception as error:
+            return UserError(f"loading failed: {type(error).__name__}: {error} ({log_traceback(error)})")
+        return None
 
     def _prepare(self) -> "LocalEngine":
         self._tell("importing torch")

@@ -10,7 +10,7 @@ from repl.costs import GUESSED
 from repl.files.user_files import log_traceback
 from repl.own_settings import DEBUG, REFERENCE_TURNS, TURNS
 from repl.replies import Message, Reply, SectionSheet
-from repl.screen.summary import on_and_why, summary
+from repl.screen.summary import on_and_why, refused, summary
 from repl.screen.view import View
 from repl.session import Session
 from utils.errors import UserError
@@ -72,6 +72,7 @@ class SessionPlayer:
         self.interrupted, self._where = False, where
         try:
             self.session.settle()
+            self._tell_refused()
             if news := self.session.costs.news():
                 self.view.reply(Message(news))
             reply = execute(self, line)
@@ -192,6 +193,13 @@ class SessionPlayer:
         except KeyboardInterrupt:
             self.view.reply(Message("no longer waiting: the models continue to load, and the next prompt waits again"))
             raise
+        self._tell_refused()
+
+    def _tell_refused(self) -> None:
+        """Why other models could not be had, once; those before them are back."""
+        if refusal := refused(self.session):
+            self.session.loading.refused = None
+            self._fail(refusal)
 
     def _compare(self, answers: Answers) -> None:
         """Show the table of what can be compared, and keep everything for /export."""

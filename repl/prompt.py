@@ -13,7 +13,7 @@ from prompt_toolkit.styles import Style
 
 from repl.commands.completion import complete
 from repl.files.user_files import history_file
-from repl.screen.summary import greeting, summary
+from repl.screen.summary import greeting, refused, summary
 from repl.session import Session
 
 _STYLE = Style.from_dict(
@@ -88,15 +88,20 @@ def _models(session: Session) -> tuple[str, str]:
     return "class:on", f"loading: {loading.describe()}"
 
 
-class _Message:
+class PromptMessage:
     """What stands before the line: at first what to do, once more when the pair has decided what is on."""
 
     def __init__(self, session: Session) -> None:
         self._session, self._first = session, True
+        self._told: str | None = None
 
     def text(self, width: int) -> StyleAndTextTuples:
         """The greeting, which follows the loading, and the prompt."""
         self._session.settle()
+        if refusal := refused(self._session):
+            self._told = self._session.loading.refused
+            whole = wrap(refusal, max(width - 1, 20), break_long_words=False, break_on_hyphens=False)
+            return [("class:bad", "".join(f"{line}\n" for line in whole)), ("", "> ")]
         if self._session.greeted or not (self._first or self._session.start):
             return [("", "> ")]
         paragraphs = [wrap(line, max(width - 1, 20)) for line in greeting(self._session).splitlines()]
@@ -105,12 +110,15 @@ class _Message:
     def entered(self) -> None:
         """A line was entered: what stood over it has been seen."""
         self._first = False
+        if self._told is not None and self._told == self._session.loading.refused:
+            self._session.loading.refused = self._told = None
+            return
         self._session.greeted = self._session.greeted or self._session.start is not None
 
 
 def lines(session: Session) -> Iterator[str]:
     """Lines as the user types them, until Ctrl-D. Ctrl-C gives up the line under way."""
-    message = _Message(session)
+    message = PromptMessage(session)
 
     def columns() -> int:
         return prompt.app.output.get_size().columns

@@ -176,15 +176,18 @@ def _dry_run(experiment: "Experiment", ray: str | None) -> int:
 def _run(experiment: "Experiment", out: Path, earlier: EarlierRows, wait_quiet_s: float) -> int:
     from rich.console import Console
 
+    from ablation.run import shared_choices
     from ablation.run.conduct import conduct_into
     from sampling.forward.kernels.int8 import decided
 
-    experiment, rough = earlier.ready(experiment, out)
+    experiment, rough = shared_choices.taken(*earlier.ready(experiment, out))
     with decided(rough):
+        engine = _engine(experiment)
+        shared_choices.tell(experiment, engine)
         outcome = conduct_into(
             out,
             experiment,
-            _engine(experiment),
+            engine,
             command=_called(),
             out=out_console(),
             err=Console(stderr=True),

@@ -19,6 +19,7 @@ from ablation.results.tables.comparison import (
     claim_of,
     comparison_table,
     ledger_table,
+    on_lines,
     verdict_words,
 )
 from ablation.results.tables.outcome import outcome
@@ -36,9 +37,19 @@ def show_batches(console: Console, records: Sequence[Record]) -> None:
     lines = batch_lines(records)
     for weights in dict.fromkeys(line.target_weights for line in lines):
         title = _whose(records[0]) + ("" if weights in (None, WEIGHTS[0], UNKNOWN) else f"weights in {weights}")
-        table = Table(title=title or None, title_justify="left")
+        table = Table(
+            title=title or None,
+            title_justify="left",
+            box=None,
+            padding=(0, 1, 0, 0),
+            pad_edge=False,
+            header_style="dim",
+        )
         for header in HEADERS:
-            table.add_column(header, justify="left" if header in ("configuration", "output") else "right")
+            words = header in ("configuration", "output")
+            heading = on_lines(header)
+            whole = max(map(len, heading.split("\n")))
+            table.add_column(heading, justify="left" if words else "right", no_wrap=not words, min_width=whole)
         for line in lines:
             if line.target_weights == weights:
                 table.add_row(*map(Text, cells(line)))
@@ -48,7 +59,7 @@ def show_batches(console: Console, records: Sequence[Record]) -> None:
     if disturbed := disturbance(record.other_cores for record in records):
         console.print(Text(disturbed, style="yellow"), soft_wrap=True)
     if lines:
-        console.print(Text(MEANING, style="dim"), soft_wrap=True)
+        console.print(Text(MEANING, style="dim"))
 
 
 def _whose(record: Record) -> str:

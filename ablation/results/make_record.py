@@ -8,7 +8,7 @@ from ablation.results.record import CONSISTENT, DIFFERS, Record
 from engines.spec import OURS, SERVER
 from sampling.measure.ledger import PARTS
 from sampling.methods.settings import relevant_settings
-from sampling.methods.tables import METHODS
+from sampling.methods.tables import AR, METHODS
 from utils.parameter import Values
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _measured(
         **{key: None if key in metrics.unknown else getattr(metrics, key) for key in measured(Record)},
         "text": comparison.engine.text(metrics.output_ids),
         "peak_memory_mb": None if about_engine.target.device == SERVER else peak_memory_mb(device),
-        "speedup": comparison.speedup(name),
+        **_against_target(comparison, name),
         "c": comparison.cost_ratio(name),
         **_ledger(comparison, name),
         **_roofline(about_engine.traffic, metrics, place.method, values, lambda: copy_bandwidth(device)),
@@ -96,6 +96,13 @@ def _measured(
         "divergence_verdict": divergence.verdict if divergence else None,
         **_refereed(comparison, name),
     }
+
+
+def _against_target(comparison: "Comparison", name: str) -> dict[str, Any]:
+    """The speedup, and the speed that it is over; neither without a reference, nor for another output."""
+    speedup = comparison.speedup(name)
+    plain = None if speedup is None else comparison.metrics[AR].tokens_per_s
+    return {"speedup": speedup, "target_tokens_per_s": plain}
 
 
 def _refereed(comparison: "Comparison", name: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ablation.plan.grid import Plan
 from ablation.results.make_record import resolved_settings
 from sampling.measure.quality import Quality
-from sampling.methods.parameters import WEIGHTS
 from sampling.methods.part import OF_DRAFTER
 from sampling.methods.settings import PARAMETERS
 from sampling.methods.tables import METHODS
@@ -152,50 +151,6 @@ def refuse_other(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
             f"--resume: this run differs from the one that wrote the file, so rows cannot be compared:\n  {shown}\n"
             "resume with the same call on the same code and machine, or choose another --out"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """What `auto` came to for rows that are there: the kernel, batch invariance, and whether drafters were in int8.
-
-    None: nothing was chosen.
-    """
-
-    kernel: str | None = None
-    batch_invariant: bool | None = None
-    rough: bool | None = None
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The same as options of loading; `rough` is none."""
-        kernel = {} if self.kernel is None else {"kernel": self.kernel}
-        alike = {} if self.batch_invariant is None else {"batch_invariant": "on" if self.batch_invariant else "off"}
-        return {**kernel, **alike}
-
-
-def chosen(path: Path, plan: Plan) -> Chosen:
-    """What the rows beside a manifest were made with. Raises `UserError` for a file that is none."""
-    return chosen_in(read(path)["fixed"], plan) if path.is_file() else Chosen()
-
-
-def chosen_in(fixed: Mapping[str, Any], plan: Plan) -> Chosen:
-    """The same of what a manifest says is fixed."""
-    kernels = [_inside(fixed, role).get("kernel") for role in ("target", "drafter")]
-    alike = _inside(fixed, "target").get("batch_invariant")
-    settings = _inside(_inside(fixed, "grid"), "configurations")
-    auto = [c.name for c in plan.configurations if {**plan.values, **dict(c.parameters)}[WEIGHTS.name] == "auto"]
-    came_to = [_inside(settings, name).get(WEIGHTS.name) for name in auto]
-    return Chosen(
-        next((kernel for kernel in kernels if isinstance(kernel, str) and kernel), None),
-        alike if isinstance(alike, bool) else None,
-        "int8" in came_to if "int8" in came_to or "full" in came_to else None,
-    )
-
-
-def _inside(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """A table inside another; an empty one where the file holds something else."""
-    inner = table.get(key)
-    return inner if isinstance(inner, dict) else {}
 
 
 def now() -> str:

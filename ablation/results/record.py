@@ -78,7 +78,7 @@ class Record:
     speedup: float | None = column(
         "",
         "against `target` on the same prompt, turn, repeat and batch; null without it and for another output",
-        "tokens_per_s / tokens_per_s of target",
+        "tokens_per_s / target_tokens_per_s",
     )
     first_divergence: int | None = column("", "greedy: index of the first new id that differs from `target`'s")
     divergence_verdict: str | None = column(
@@ -251,6 +251,11 @@ class Record:
         "of verify_ms: experts and their router, so that v(n) has a dense part and an expert part; measured on a CPU, "
         "null elsewhere",
         "mean over rounds",
+    )
+    target_tokens_per_s: float | None = column(
+        "1/s",
+        "decoding speed of the `target` run beside which this row was measured; another than in the row of `target` "
+        "where `--resume` went on within a prompt, as `target` runs again there and its row stays",
     )
 
     @property

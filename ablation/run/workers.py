@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from ablation.plan.grid import Plan
 from ablation.plan.shard import Shard, dealt
 from ablation.results.store import count_rows
+from ablation.run.shared_choices import VARIABLE, release
 from utils.errors import UserError
 from utils.interrupt import Interrupt
 from utils.text import shown
@@ -121,12 +123,14 @@ def play_workers(
     for index, device in enumerate(devices, start=1):
         shard = Shard(index, count)
         workers.append(ShardWorker(device, shard, shard.file(out), dealt(plan, shard).generations))
-    with Interrupt(), _running(workers, command), _bars(err) as bars:
+    with Interrupt(), _shared() as chosen, _running(workers, command, chosen), _bars(err) as bars:
         tasks = {
             worker.shard: bars.add_task(f"{worker.shard.text} on {worker.device.text}", total=worker.generations)
             for worker in workers
         }
         while any(worker.status is None for worker in workers):
+            if workers[0].status is not None:
+                release(chosen)
             _show(bars, tasks, workers)
             time.sleep(_LOOKS_S)
         _show(bars, tasks, workers)
@@ -147,7 +151,14 @@ def _bars(err: Console) -> Progress:
 
 
 @contextmanager
-def _running(workers: Sequence[ShardWorker], command: Sequence[str]) -> Iterator[None]:
+def _shared() -> Iterator[Path]:
+    """Where the first worker says what `auto` came to."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder, "chosen.json")
+
+
+@contextmanager
+def _running(workers: Sequence[ShardWorker], command: Sequence[str], chosen: Path) -> Iterator[None]:
     """All workers started; whatever happens, none is left behind."""
     try:
         for worker in workers:
@@ -157,7 +168,7 @@ def _running(workers: Sequence[ShardWorker], command: Sequence[str]) -> Iterator
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, **worker.device.environment()},
+                    env={**os.environ, **worker.device.environment(), VARIABLE: str(chosen)},
                     preexec_fn=worker.device.bind if worker.device.cores else None,
                 )
         yield

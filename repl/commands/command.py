@@ -1,9 +1,9 @@
 """What a command is, and the commands that follow from a parameter."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from repl.replies import Message, Reply
 from repl.screen.view import View
@@ -173,7 +173,20 @@ def change(session: Session, parameter: Parameter, text: str) -> Message:
     session.assign(parameter.name, text or ("off" if parameter.parse(before) else "on"))
     after = session.show(parameter.name)
     change = f"{parameter.name} {after}" if before == after else f"{parameter.name} {before} -> {after}"
-    return Message(f"{change}{_idle(session, parameter)}{_recommended(session, parameter)}")
+    lacking = cannot_answer(session, parameter.name)
+    return Message(f"{change}{lacking}{_idle(session, parameter)}{_recommended(session, parameter)}")
+
+
+def cannot_answer(session: Session, name: str, parameters: Mapping[str, Any] | None = None) -> str:
+    """A remark when a method is on that the loaded pair cannot run; it stays on, as a further setting may mend it.
+
+    parameters: its own values, where it was added.
+    """
+    pair = session.loading.pair
+    if pair is None or name not in METHODS or (parameters is None and not session.settings[name]):
+        return ""
+    why = pair.lacks(METHODS[name], {**session.settings, **(parameters or {})})
+    return "" if why is None else f", but it cannot answer: {why}"
 
 
 def _idle(session: Session, parameter: Parameter) -> str:

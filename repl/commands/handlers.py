@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 from ablation.plan.choice import choose_runs
-from repl.commands.command import CommandHost, change
+from repl.commands.command import CommandHost, cannot_answer, change
 from repl.files import export as exporting
 from repl.files import ngrams, script
 from repl.files.runs import Run
@@ -96,7 +96,9 @@ def add(host: CommandHost, argument: str) -> Message:
             session.added[run.name] = run
         else:
             session.assign(run.method, "on")
-    return Message(", ".join(f"{run.name} added (/drop {run.name} removes it)" for run in runs))
+    lacking = (cannot_answer(session, run.method, dict(run.parameters)) for run in runs)
+    added = (f"{run.name} added (/drop {run.name} removes it){why}" for run, why in zip(runs, lacking, strict=True))
+    return Message(", ".join(added))
 
 
 def drop(host: CommandHost, argument: str) -> Message:

@@ -8,10 +8,11 @@ from repl.answers import Answers
 from repl.commands.command import CommandHost
 from repl.commands.handlers import no_argument
 from repl.replies import Message
-from sampling.loading.options import LOAD, LoadOptions, load_options
+from sampling.loading.options import LOAD, RANDOM, SELF, LoadOptions, load_options
 from sampling.methods.settings import GENERAL, PARAMETERS
 from sampling.methods.tables import METHODS
 from utils.errors import UserError, one_of, wrong_value
+from utils.interrupt import Deferred
 from utils.text import quoted
 
 DEFAULT = "default"
@@ -38,8 +39,19 @@ def model(host: CommandHost, argument: str) -> Message:
     options = load_options(given)
     if session.loading.running:
         host.wait()
+    _refuse_missing(options)
     session.load(options)
     return Message(f"loading {_options(options)}; the next prompt waits for it")
+
+
+def _refuse_missing(options: LoadOptions) -> None:
+    """Raises `UserError` for a path that leads nowhere, while the present models are still there."""
+    with Deferred():
+        from sampling.loading.origin import refuse_missing
+
+    for place in (options.target, options.drafter):
+        if place is not None and not place.startswith((RANDOM, SELF)):
+            refuse_missing(place)
 
 
 def repeat(host: CommandHost, argument: str) -> Message:

@@ -71,7 +71,8 @@ COMMANDS = Registry[SessionCommand](
         "ID|default [NAME=VALUE ...]",
         "Qwen/Qwen2.5-1.5B-Instruct drafter=Qwen/Qwen2.5-0.5B-Instruct",
         "ID is a hub id, a folder or a FILE.gguf; default is the embedded pair. NAME is an option of loading, such as "
-        "drafter, heads, dtype or device; other options get their defaults. The present models are unloaded first.",
+        "drafter, heads, dtype or device; other options get their defaults. The present models are unloaded first, and "
+        "loaded again where the others cannot be had.",
         candidates=words.files,
     ),
     SessionCommand(
@@ -226,11 +227,12 @@ COMMANDS = Registry[SessionCommand](
 
 _PROCESSOR = "use /processor: /processor multinomial 0.7, /processor nucleus 0.7 0.9 or /processor topk 0.7 20"
 _LENGTH = "/length sets the most tokens of an answer"
-# Settings of other tools, and the equivalent command here.
+# Settings of other tools and options of the start, and the equivalent command here.
 _ELSEWHERE = {
     **dict.fromkeys(("temperature", "temp", "top_p", "top_k"), _PROCESSOR),
     **dict.fromkeys(("max_tokens", "max_new_tokens", "max_length"), _LENGTH),
     "num_speculative_tokens": "/gamma sets how many tokens are drafted",
+    **dict.fromkeys(("heads", "head"), "/model ID heads=DIR loads heads beside a target, as --heads DIR does at start"),
     "system": "a file of prompts may have system prompts (docs/prompts.md); a session has none",
 }
 _ALIASES = {alias: command.name for command in COMMANDS.values() for alias in command.aliases}

@@ -13,6 +13,7 @@ from ablation.results.traces.trace import Tracer
 from ablation.run.execute import PlayedRow
 from ablation.run.job import JobOutcome, PlanJob
 from repl.measuring.slots import BatchSlots
+from repl.replies import Message
 from repl.screen.view import View
 from repl.session import Session
 from utils.interrupt import silent_keyboard
@@ -47,8 +48,19 @@ def answer(session: Session, prompts: tuple[Prompt, ...], size: int, view: View)
     plan = plain_plan(prompts, tuple(run.explicit for run in runs), session.settings, 1, batches=(size,))
     engine, kept = session.engine.fresh(), _Kept()
     texts = sum(len(prompt.turns) for prompt in prompts)
-    with silent_keyboard(), BatchSlots(view.err, engine.text, titles, texts) as slots:
-        outcome = PlanJob(engine, plan, kept).play(slots)
-    if kept.records:
-        show_batches(view.out, kept.records)
+    try:
+        with silent_keyboard(), BatchSlots(view.err, engine.text, titles, texts) as slots:
+            outcome = PlanJob(engine, plan, kept).play(slots)
+    except KeyboardInterrupt:
+        _show(view, kept.records, stopped=True)
+        raise
+    _show(view, kept.records, outcome.stopped)
     return outcome
+
+
+def _show(view: View, records: list[Record], stopped: bool) -> None:
+    """The table of the methods that are whole, and whether there would have been more."""
+    if stopped:
+        view.reply(Message("stopped" if records else "stopped before a method was whole"))
+    if records:
+        show_batches(view.out, records)

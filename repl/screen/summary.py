@@ -10,6 +10,7 @@ from sampling.loading.options import WEIGHTS
 from sampling.methods.settings import GENERAL, PARAMETERS
 from sampling.methods.tables import METHODS
 from utils.parameter import Values
+from utils.text import shown
 
 _ALWAYS = ("length", "processor")
 
@@ -72,14 +73,20 @@ def on_and_why(session: Session) -> str:
 
 def greeting(session: Session) -> str:
     """What to do at the first prompt, what is on and why, a line each; while the models load, that they do."""
-    if session.loading.error is not None:
-        return "No model is loaded; /status says why, /help shows the commands."
+    if (error := session.loading.error) is not None:
+        return f"No model is loaded: {shown(error)}\n/model ID loads another one, /help shows the commands."
     if session.start is None:
         return "Type a question, or /help for commands. The models are loading."
     answer = "answer" if len(session.runs()) > 1 else "answers"
     why = "; ".join(_reasons(session))
     first = f"Type a question: {titles(session)} {answer} it. /help shows more."
     return f"{first}\n{why[0].upper()}{why[1:]}." if why else first
+
+
+def refused(session: Session) -> str | None:
+    """Why the models asked for last could not be had, where those before them are loaded again."""
+    why = session.loading.refused
+    return None if why is None else f"{shown(why)}; the models before it are loaded again"
 
 
 def _reasons(session: Session) -> Iterator[str]:

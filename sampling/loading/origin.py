@@ -34,14 +34,25 @@ def resolve(place: str | None, progress: Progress) -> ModelOrigin:
     """
     if place is None:
         return ModelOrigin(EMBEDDED_NAME, str(converted(embedded_gguf(progress), progress)), "Q4_1 GGUF, de-quantised")
+    path = refuse_missing(place)
+    if path.is_file():
+        return ModelOrigin(path.stem, str(converted(path, progress)), "GGUF, de-quantised")
+    if path.is_dir():
+        return ModelOrigin(path.resolve().name, str(path.resolve()), "from a folder")
+    return ModelOrigin(place, place, "from the hub", local=False)
+
+
+def refuse_missing(place: str) -> Path:
+    """Raise `UserError` for a path that leads nowhere or to no model, before anything is read or fetched; the path."""
     path = checked_path(place, "model")
     if path.is_file():
-        return _file(place, path, progress)
-    if path.is_dir():
-        return _folder(place, path)
-    if path.suffix.lower() != ".gguf" and is_hub_id(place):
-        return ModelOrigin(place, place, "from the hub", local=False)
-    raise UserError(f"{place}: no such file or folder; expected {ALLOWED}{beside(path)}")
+        if path.suffix.lower() != ".gguf":
+            raise UserError(f"{place}: not a .gguf file; expected {ALLOWED}")
+    elif path.is_dir():
+        _refuse_bare(place, path)
+    elif path.suffix.lower() == ".gguf" or not is_hub_id(place):
+        raise UserError(f"{place}: no such file or folder; expected {ALLOWED}{beside(path)}")
+    return path
 
 
 def is_hub_id(text: str) -> bool:
@@ -74,18 +85,11 @@ def beside(path: Path) -> str:
     return f". Did you mean {str(folder / near)!r}?" if near else ""
 
 
-def _file(place: str, path: Path, progress: Progress) -> ModelOrigin:
-    if path.suffix.lower() != ".gguf":
-        raise UserError(f"{place}: not a .gguf file; expected {ALLOWED}")
-    return ModelOrigin(path.stem, str(converted(path, progress)), "GGUF, de-quantised")
-
-
-def _folder(place: str, path: Path) -> ModelOrigin:
+def _refuse_bare(place: str, path: Path) -> None:
     if not (path / "config.json").is_file():
         inside = [entry.name for entry in _readable(path) if (entry / "config.json").is_file()]
         hint = f". Did you mean {str(path / sorted(inside)[0])!r}?" if inside else ""
         raise UserError(f"{place}: a folder without a config.json; expected {ALLOWED}{hint}")
-    return ModelOrigin(path.resolve().name, str(path.resolve()), "from a folder")
 
 
 def _readable(folder: Path) -> list[Path]:

@@ -29,7 +29,7 @@ def no_head(kind: str, target: str, drafts_for: str, encoder: bool) -> str:
             "model; choose methods without a head"
         )
     return (
-        f"no {kind} head for {target} is known; start with --heads DIR, "
+        f"no {kind} head for {target} is known; start with --heads DIR (in a session: /model ID heads=DIR), "
         f"or train one: uv run scripts/train_drafter.py --method {kind}"
     )
 

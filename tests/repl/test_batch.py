@@ -1,6 +1,7 @@
 """/batch: a file of prompts, several at a time, on a tiny pair."""
 
 import io
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from ablation.plan.grid import BatchLoad, Configuration, PlannedGeneration
 from ablation.plan.prompts.file import Prompt
+from ablation.results.tables.batch import HEADERS, MEANING
 from repl.measuring.slots import BatchSlots
 from repl.player import SessionPlayer
 from repl.screen.plain import PlainView
@@ -40,9 +42,49 @@ def test_every_method_answers_the_file_and_is_compared_at_this_size(player: Sess
     player.execute(f"/batch {path} 3")
     out, err = said(player)
     assert player.failures == 0, err
-    assert "tok/s in all" in out and "Suffix" in out and "speculative" in out
+    assert "Suffix" in out and "speculative" in out
     assert out.count("5 exact") + out.count("exact") >= 3
     assert not player.session.log, "answers of a file are no answers of the dialogue"
+
+
+def test_headings_and_words_are_whole_on_80_columns(player: SessionPlayer, tmp_path: Path) -> None:
+    player.view.out.width = 80
+    player.execute("/length 4")
+    player.execute(f"/batch {write_lines(tmp_path / 'p.jsonl', *PROMPTS)} 2")
+    out, _ = said(player)
+    assert "…" not in out and max(map(len, out.splitlines())) <= 80
+    words = {word for heading in HEADERS for word in heading.split()} | set(MEANING.split())
+    assert words <= set(out.split())
+
+
+def test_it_works_as_the_first_line(player: SessionPlayer, tmp_path: Path) -> None:
+    """Nobody has waited for the models, so that nothing has decided what is on."""
+    assert player.session.start is None
+    player.execute(f"/batch {write_lines(tmp_path / 'p.jsonl', *PROMPTS[:2])} 2")
+    out, err = said(player)
+    assert player.failures == 0, err
+    assert "Auto" in out and "2 exact" in out, "what the pair decides is on"
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_stopped_it_says_so_and_shows_what_is_whole(
+    player: SessionPlayer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    begin, begun = BatchSlots.begin, []
+
+    def struck(slots: BatchSlots, place: PlannedGeneration) -> None:
+        begun.append(place.configuration.name)
+        if len(begun) == 2:
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+        begin(slots, place)
+
+    monkeypatch.setattr(BatchSlots, "begin", struck)
+    player.execute("/length 4")
+    player.execute(f"/batch {write_lines(tmp_path / 'p.jsonl', *PROMPTS)} 2")
+    out, err = said(player)
+    assert player.interrupted and len(begun) == 2 and "stopped" in err
+    assert "reference" in out and ("speculative" in out) is (times == 1)
 
 
 @pytest.mark.parametrize(

@@ -288,12 +288,25 @@ def test_help_explains_every_column(column: Column, idle_session: Session) -> No
         assert isinstance(page, SectionSheet) and page.title == column.heading
 
 
-@pytest.mark.parametrize("name", ["temperature", "top_p", "max_tokens"])
+@pytest.mark.parametrize("name", ["temperature", "top_p", "max_tokens", "heads"])
 def test_a_setting_of_other_tools_is_shown_its_place(name: str, idle_session: Session) -> None:
     with pytest.raises(UserError) as refusal:
         execute(idle_session, f"/{name} 0.7")
     (there, *_) = re.findall(r"/(\w+)", str(refusal.value).removeprefix(f"unknown command '/{name}'"))
     assert there in COMMANDS
+
+
+@pytest.mark.parametrize("line", ["/eagle on", "/method eagle on", "/add eagle gamma=2", "/suffix_or_model on"])
+def test_what_the_pair_lacks_is_told_when_it_is_switched_on(line: str, new_session: Callable[[], Session]) -> None:
+    session = new_session()
+    pair = session.engine.pair
+    session.loading.engine().pair = replace(pair, drafter=None, drafter_info=None)
+    reply = execute(session, line)
+    assert isinstance(reply, Message)
+    what = "no drafter model is loaded" if "suffix" in line else f"no eagle head for {pair.target_info.name}"
+    assert f", but it cannot answer: {what}" in reply.text
+    off = execute(session, "/eagle off")
+    assert isinstance(off, Message) and "cannot" not in off.text
 
 
 def test_the_summary_names_the_format_of_a_rounded_target(new_session: Callable[[], Session]) -> None:

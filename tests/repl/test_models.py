@@ -1,15 +1,20 @@
 """/model and /repeat: other models in a session, and the last answer as a command line."""
 
+import io
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from ablation.commands.request import choose_settings
 from ablation.plan.choice import choose_runs
 from repl.loading import Loading
+from repl.player import SessionPlayer
+from repl.prompt import PromptMessage
 from repl.replies import Message
+from repl.screen.plain import PlainView
 from repl.session import Session
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
@@ -47,6 +52,48 @@ def test_a_refused_model_can_be_followed_by_another(options: LoadOptions) -> Non
     said(session, f"/model {options.target} drafter={options.drafter} dtype=float32")
     execute(session, "Hello")
     assert session.answers is not None and not session.answers.failures
+
+
+@pytest.mark.parametrize("line", ["/model /nowhere/at/all", "/model default drafter=/nowhere/at/all"])
+def test_a_mistyped_model_leaves_the_pair(new_session: Callable[[], Session], line: str) -> None:
+    session = new_session()
+    before = session.engine
+    with refused("/nowhere/at/all"):
+        execute(session, line)
+    assert session.engine is before
+
+
+def test_a_model_that_cannot_be_had_brings_the_pair_back(
+    new_session: Callable[[], Session], options: LoadOptions, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    out, err = (Console(file=io.StringIO(), width=400) for _ in range(2))
+    session = new_session()
+    player = SessionPlayer(session, PlainView(out, err))
+    name = session.engine.describe().target.name
+    for line in (f"/model {tmp_path}", "Hello"):
+        player.execute(line)
+    assert session.engine.describe().target.name == name and session.loading.options == options
+    assert session.answers is not None and not session.answers.failures
+    assert isinstance(err.file, io.StringIO)
+    assert player.failures == 1 and err.file.getvalue().count("; the models before it are loaded again") == 1
+
+
+def test_what_was_refused_stands_whole_above_the_prompt_once(
+    new_session: Callable[[], Session], tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    session = new_session()
+    session.loading.wait()
+    message = PromptMessage(session)
+    said(session, f"/model {tmp_path} dtype=float32")
+    session.loading.wait()
+    told = session.loading.refused
+    assert told is not None
+    shown = "".join(text for _, text in message.text(60))
+    assert told in " ".join(shown.split()) and "…" not in shown
+    message.entered()
+    assert told not in " ".join("".join(text for _, text in message.text(60)).split())
 
 
 @pytest.mark.parametrize(

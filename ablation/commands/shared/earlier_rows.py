@@ -30,9 +30,9 @@ class EarlierRows:
         """The experiment as it goes into a results file: computed as the rows that are there were.
 
         Also whether their drafters were rounded; None where nothing says so. Raises `UserError` where it cannot go
-        there, and where another kernel or other batch invariance is asked for.
+        there, and where another dtype or kernel, or other batch invariance is asked for.
         """
-        from ablation.results.manifest import chosen
+        from ablation.results.chosen import chosen
         from ablation.run.results_file import Files
 
         self.check(out)
@@ -47,4 +47,4 @@ class EarlierRows:
                     f"--resume: the rows were made with {name} {value}, and {flag} {wanted} is given; "
                     f"leave {flag} out, or choose another --out"
                 )
-        return replace(experiment, pair={**experiment.pair, **there.options}), there.rough
+        return replace(experiment, pair=there.instead_of_auto(experiment.pair)), there.rough

@@ -226,7 +226,7 @@ def _table(lines: Sequence[ComparisonLine], columns: Sequence[Column], breaking:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for column in columns:
         whole = column not in breaking
-        heading = _on_lines(column.heading if whole else column.heading.replace("/", "/ "))
+        heading = on_lines(column.heading if whole else column.heading.replace("/", "/ "))
         justify: Literal["left", "right"] = "left" if column in (METHOD, OUTPUT) else "right"
         cells = [column.cell(line).plain for line in lines]
         # Rich would cut what may not break, and words.
@@ -240,7 +240,7 @@ def _table(lines: Sequence[ComparisonLine], columns: Sequence[Column], breaking:
     return table
 
 
-def _on_lines(heading: str) -> str:
+def on_lines(heading: str) -> str:
     """A long heading on lines of a word, so that its numbers keep their width."""
     return fill(heading, _HEADING, break_long_words=False, break_on_hyphens=False)
 

@@ -71,7 +71,7 @@ def conduct_on_ray(
 ) -> int:
     """Play an experiment on the devices of a cluster into a results file, then report it; the exit status.
 
-    address: see `joined`. rough: see `manifest.chosen`. retry_failed: see `ResultsFile`. wait_quiet_s: see `PlanJob`.
+    address: see `joined`. rough: see `Chosen`. retry_failed: see `ResultsFile`. wait_quiet_s: see `PlanJob`.
     Raises `UserError`.
     """
     refuse_sides(experiment.plan)

@@ -68,7 +68,7 @@ class RayWorker:
         return about_code()
 
     def load(self, experiment: "Experiment", rough: bool | None, wait_quiet_s: float) -> tuple[str, Any]:
-        """Load the pair; the machine's name, and the manifest. rough: see `manifest.chosen`. Raises `UserError`."""
+        """Load the pair; the machine's name, and the manifest. rough: see `Chosen`. Raises `UserError`."""
         from ablation.plan.formats import to_load
         from ablation.results.manifest import describe
         from ablation.run.costing.costs import WatchedProfiles

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ablation.plan.file import Experiment
-from ablation.results.manifest import chosen_in, differences_of
+from ablation.results.chosen import chosen_in
+from ablation.results.manifest import differences_of
 from ablation.run.on_ray.cluster import ClusterDevice
 from ablation.run.on_ray.worker import RayWorker, WorkerReady, about_code
 from utils.errors import UserError
@@ -72,7 +73,7 @@ class WorkerPool:
         _, self.about = self.of_first(self.slots[0].loading)
         chosen = chosen_in(self.about["fixed"], self.experiment.plan)
         self.rough = chosen.rough
-        self.experiment = replace(self.experiment, pair={**self.experiment.pair, **chosen.options})
+        self.experiment = replace(self.experiment, pair=chosen.instead_of_auto(self.experiment.pair))
         return self.about
 
     def prepare(self) -> Iterator[tuple[WorkerSlot, WorkerReady]]:

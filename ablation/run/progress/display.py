@@ -169,7 +169,7 @@ def _batch(load: BatchLoad, block: Sequence[Record]) -> str:
     ratios = [record.speedup for record in block if record.speedup is not None]
     parts = [
         "" if rate is None else f"{rate:.1f} tok/s in all",
-        f"{median(ratios):.2f}x in the median text" if ratios and first.configuration != AR else "",
+        f"speedup of the median text {median(ratios):.2f}x" if ratios and first.configuration != AR else "",
         f"{failed} failed" if failed else "",
     ]
     name = _name(first.configuration, first.target_weights)

@@ -49,6 +49,7 @@ THIRD = {
     "d2t": "d2t",
     "t2d": "t2d",
 }
+_STATES = 3
 VERIFIER = ("verifier_lm_head.weight", "verifier_norm.weight")
 
 
@@ -150,6 +151,7 @@ def check_third(
 ) -> None:
     """The shapes of what any EAGLE-3 head has beside its block, and of what else this one needs."""
     size, theirs = config.hidden_size, config.target_size or config.hidden_size
+    _refuse_coinciding(files, config, weights, theirs)
     needed: dict[str, tuple[int, ...]] = {
         "feature.weight": (size, len(config.features) * theirs),
         "embed_norm.weight": (size,),
@@ -160,6 +162,24 @@ def check_third(
     if theirs != size:
         needed |= {"embedding.weight": (config.vocab_size, size), "output.weight": (config.draft_vocab, size)}
     _check(files, config, weights, needed, {"feature.bias": (size,)})
+
+
+def _refuse_coinciding(files: HeadFiles, config: HeadConfig, weights: Mapping[str, Tensor], theirs: int) -> None:
+    """Raises `UserError` where a head joins three states and the usual ones of so few layers are not three."""
+    count, joined = files.target_layers, weights.get("feature.weight")
+    if (
+        joined is None
+        or joined.shape[1:] != (_STATES * theirs,)
+        or config.features != _usual(count)
+        or len(config.features) == _STATES
+    ):
+        return
+    usual = f"2, {count // 2} and {count - 3}"
+    raise files.refuse(
+        f"{files.theirs.get('feature.weight')} is {list(joined.shape)}, which joins {_STATES} states, and those that "
+        f"such a head reads (2, n // 2 and n - 3) coincide in a target of {count} layers: {usual}",
+        "a target of 7 layers or more, or a head that names three (eagle_aux_hidden_state_layer_ids)",
+    )
 
 
 def _check(
@@ -182,10 +202,14 @@ def states_read(files: HeadFiles, chosen: list[int] | None) -> tuple[int, ...]:
     Example: a target of 32 layers gives (2, 16, 29), what the layers 2, 16 and 29, counted from 0, read.
     """
     count = files.target_layers
-    layers = tuple(chosen) if chosen else tuple(sorted({2, count // 2, count - 3}))
+    layers = tuple(chosen) if chosen else _usual(count)
     if not all(0 <= layer < count for layer in layers):
         raise files.refuse(f"it reads the states {layers} of its target", f"0 to {count - 1}, those of this target")
     return layers
+
+
+def _usual(count: int) -> tuple[int, ...]:
+    return tuple(sorted({2, count // 2, count - 3}))
 
 
 def draft_ids(files: HeadFiles, offsets: Tensor | None, rows: int | None, vocab: int) -> Tensor:

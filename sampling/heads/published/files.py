@@ -1,7 +1,7 @@
 """A published head on disk: its config.json and its weights, whatever they are stored as."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ _SCRAP = ".rotary_emb.inv_freq"
 class HeadFiles:
     """A published head for a target of `target_layers` layers and `target_vocab` rows of logits.
 
-    embedding: the target's, `[V, H]`.
+    embedding: the target's, `[V, H]`. theirs: what the file calls a weight, by our name for it.
     """
 
     folder: Path
@@ -30,6 +30,7 @@ class HeadFiles:
     target_layers: int
     target_vocab: int
     embedding: Tensor
+    theirs: dict[str, str] = field(default_factory=dict)
 
     def weights(self, files: Sequence[str] = USUAL, prefix: str = "") -> dict[str, Tensor]:
         """The weights whose names begin with `prefix`, which is cut off, of the first file that is there.
@@ -95,7 +96,8 @@ def rename(files: HeadFiles, weights: Mapping[str, Tensor], names: Mapping[str, 
             strange.append(name)
             continue
         theirs = max(fits, key=len)
-        renamed[names[theirs] + name.removeprefix(theirs)] = weight
+        ours = names[theirs] + name.removeprefix(theirs)
+        renamed[ours], files.theirs[ours] = weight, name
     if strange:
         raise files.refuse(f"it has weights beyond its layout: {', '.join(strange)}", "only those of the layout")
     return renamed
@@ -107,4 +109,5 @@ def check_shapes(files: HeadFiles, weights: Mapping[str, Tensor], shapes: Mappin
         if name not in weights:
             raise files.refuse(f"it has no {name}", f"a head with {', '.join(shapes)}")
         if tuple(weights[name].shape) != shape:
-            raise files.refuse(f"{name} is {list(weights[name].shape)}", f"{list(shape)}, as its config.json says")
+            told = f"{files.theirs.get(name, name)} is {list(weights[name].shape)}"
+            raise files.refuse(told, f"{list(shape)}, as its config.json says")

@@ -23,6 +23,7 @@ from utils.errors import UserError
 from utils.text import first_line
 
 _OWN = "method"
+_MODELS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # how transformers calls what writes text
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,5 +128,11 @@ def _format(folder: Path, config: Mapping[str, Any]) -> HeadLayout:
     for layout in FORMATS:
         if layout.known(config):
             return layout
+    kinds = config.get("architectures")
+    if isinstance(kinds, list) and any(str(kind).endswith(_MODELS) for kind in kinds):
+        raise UserError(
+            f"{folder}: this is a model ({kinds[0]}), not a head; expected a trained head, or the folder as --target "
+            "or --drafter"
+        )
     formats = ", ".join((f"ours ({_OWN})", *(format.name for format in FORMATS)))
     raise UserError(f"{folder}: config.json is in no known format of heads; expected one of {formats}")

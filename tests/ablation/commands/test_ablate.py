@@ -2,7 +2,9 @@
 
 import csv
 import json
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from typer.testing import CliRunner
 
 from ablation.commands.ablate import ablate
 from ablation.plan.file import Experiment
+from ablation.results.merge import merge
+from ablation.run import shared_choices
 from sampling.forward.kernels import autotune_cache, int8
 from sampling.forward.kernels.autotuning import TrialVerdict
 from sampling.pair.pair import Pair
@@ -97,6 +101,44 @@ def test_going_on_computes_as_the_rows_that_are_there(
     assert refused.exit_code == 2 and "batch_invariant on, and --batch-invariant off is given" in refused.stderr
     assert call(*SMALL, "--out", out, "--overwrite", "--kernel", "plain").exit_code == 0
     assert {row["kernel"] for row in rows(out)} == {"plain"}
+
+
+@pytest.fixture
+def trials(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """What a start finds fastest: another dtype than the one before, where it is not told."""
+    found = cycle(("float32", "bfloat16"))
+
+    def engine(experiment: Experiment) -> PairEngine:
+        asked = experiment.pair.get("dtype", "auto")
+        dtype = next(found) if asked == "auto" else asked
+        assert pair.drafter_info is not None
+        infos = (replace(info, dtype=dtype) for info in (pair.target_info, pair.drafter_info))
+        return PairEngine(replace(pair, **dict(zip(("target_info", "drafter_info"), infos, strict=True))))
+
+    monkeypatch.setattr("ablation.commands.ablate._engine", engine)
+    return found
+
+
+@pytest.mark.usefixtures("trials")
+def test_going_on_takes_the_dtype_of_the_rows_that_are_there(call: Invoke, tmp_path: Path) -> None:
+    out = tmp_path / "r.csv"
+    assert call(*SMALL, "--out", out).exit_code == 0
+    for options in ((), ("--dtype", "auto"), ("--kernel", "auto"), ("--dtype", "float32")):
+        resumed = call(*SMALL, "--out", out, "--resume", *options)
+        assert resumed.exit_code == 0, resumed.output
+    refused = call(*SMALL, "--out", out, "--resume", "--dtype", "bfloat16")
+    assert refused.exit_code == 2
+    assert "made with dtype float32, and --dtype bfloat16 is given; leave --dtype out" in refused.stderr
+
+
+@pytest.mark.usefixtures("trials")
+def test_workers_take_the_dtype_of_the_first_one(call: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(shared_choices.VARIABLE, str(tmp_path / "chosen.json"))
+    shards = [tmp_path / f"r.{number}-of-2.csv" for number in (1, 2)]
+    for number in (1, 2):
+        played = call(*SMALL, "--seeds", 2, "--out", tmp_path / "r.csv", "--shard", f"{number}/2")
+        assert played.exit_code == 0, played.output
+    assert merge(shards, tmp_path / "r.csv").rows == 10
 
 
 @pytest.mark.skipif(not int8.runs(), reason="this CPU or torch has no int8 products")

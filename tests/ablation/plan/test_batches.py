@@ -174,7 +174,8 @@ def test_the_command_answers_a_file_in_batches(invoke: Invoke, tmp_path: Path) -
     lines = objects((tmp_path / "t.jsonl").read_text())
     assert {line["live"] for line in lines if line["batch"] == 2} == {1, 2}
     shown = invoke(*given)
-    assert shown.exit_code == 0 and "against target" in shown.stdout
+    assert shown.exit_code == 0 and "ratio in all: that over plain decoding's" in " ".join(shown.stdout.split())
+    assert "tok/s in all  speedup of the median text" in shown.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ablation.run.job import PlanJob
 from ablation.run.results_file import Files
 from tests.ablation.mock_engine import NUCLEUS, MockEngine, mock_engine, mock_plan
 from tests.ablation.playing import Silent, copied, lasting, play, records_of, results_file, row_ends, rows
+from utils.events import Event, Round
 from utils.parameter import ChosenPart
 
 
@@ -136,6 +137,26 @@ def test_a_half_done_prompt_is_compared_with_the_machine_as_it_is_now(whole: Pat
     engine = MockEngine()
     play(cut, engine=engine, resume=True)  # type: ignore[arg-type]
     assert [call[0] for call in engine.calls[:3]] == ["target", "speculative", "speculative"]
+
+
+class Slower(MockEngine):
+    """The machine after an interruption: everything takes twice as long."""
+
+    def stream(self, *asked: Any, **more: Any) -> Iterator[Event]:
+        for event in super().stream(*asked, **more):
+            yield replace(event, verify_s=2 * event.verify_s) if isinstance(event, Round) else event
+
+
+def test_a_speedup_follows_from_the_speeds_in_its_row(whole: Path, tmp_path: Path) -> None:
+    content = whole.read_bytes()
+    cut = copied(whole, tmp_path / "cut.csv", content[: row_ends(content)[2]])
+    play(cut, engine=Slower(), resume=True)  # type: ignore[arg-type]
+    first, *others = (row for row in rows(cut) if row["id"] == "p0")
+    assert first["method"] == "target" and first["target_tokens_per_s"] == first["tokens_per_s"]
+    assert len({row["target_tokens_per_s"] for row in others[:4]}) == 2, "AR ran again within the prompt"
+    for row in rows(cut):
+        ratio = float(row["tokens_per_s"]) / float(row["target_tokens_per_s"])
+        assert float(row["speedup"]) == pytest.approx(ratio)
 
 
 class Slow(Silent):

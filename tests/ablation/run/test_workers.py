@@ -16,6 +16,7 @@ from rich.console import Console
 
 from ablation.plan.grid import Plan
 from ablation.results.store import count_rows
+from ablation.run.shared_choices import VARIABLE
 from ablation.run.workers import Device, play_workers, read_devices
 from tests.ablation.conftest import Invoke
 from tests.ablation.mock_engine import mock_plan
@@ -80,6 +81,19 @@ def test_each_worker_has_its_cores_and_its_status(tmp_path: Path) -> None:
     assert [one.status for one in found] == [0, 1]
     assert [one.results.name for one in found] == ["r.1-of-2.csv", "r.2-of-2.csv"]
     assert sum(one.generations for one in found) == plan.generations
+
+
+@needs_cores
+def test_none_waits_for_a_first_one_that_has_ended(tmp_path: Path) -> None:
+    waits = (
+        "import os, sys, time\nwhile sys.argv[2] != '1/2' and not os.path.exists(os.environ['"
+        f"{VARIABLE}']):\n    time.sleep(0.1)\nsys.exit(2 if sys.argv[2] == '1/2' else 0)"
+    )
+    first, second = two_cores()
+    found = play_workers(
+        mock_plan(), tmp_path / "r.csv", read_devices(f"cpu:{first},cpu:{second}"), ["-c", waits], quiet()
+    )
+    assert [one.status for one in found] == [2, 0]
 
 
 @needs_cores

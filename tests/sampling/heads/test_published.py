@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMS
 from sampling.forward.models import lean
 from sampling.forward.requests import run_single
 from sampling.forward.runner import ModelRunner, prefill
+from sampling.heads.published.eagle import read_eagle3
+from sampling.heads.published.files import HeadFiles
 from sampling.heads.published.formats import FORMATS, kind_of
 from sampling.loading.heads import heads_for
 from sampling.loading.lacking import refuse_lacking
@@ -32,7 +34,7 @@ from tests.published import SIZE, Made, linear, random, write
 from tests.published_reference import Text
 from tests.refusals import refused
 from tests.sequences import sequence
-from tests.tiny_models import ids, make
+from tests.tiny_models import VOCAB, ids, make
 from utils.errors import UserError
 
 DRAFTS = (17, 65)
@@ -192,7 +194,7 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], tuple[object, ...]]] = {
     "another size": (
         "eagle",
         lambda: changed(published.speculators_eagle(False), {}, fusion_fc__weight=random(SIZE, 2)),
-        ("fc.weight", [48, 2], [48, 96], "config.json"),
+        ("fusion_fc.weight", [48, 2], [48, 96], "config.json"),
     ),
     "another vocabulary": (
         "eagle",
@@ -369,6 +371,18 @@ def test_what_cannot_be_computed_is_refused(name: str, model: PreTrainedModel, t
         pair_of(model, {kind: folder}).head(kind)
 
 
+@pytest.mark.parametrize(("layers", "usual"), [(4, (2, 2, 1)), (5, (2, 2, 2)), (6, (2, 3, 3))])
+def test_a_target_of_few_layers_is_told_why_three_states_are_fewer(
+    layers: int, usual: tuple[int, ...], tmp_path: Path
+) -> None:
+    folder, (config, _) = written(CASES["eagle3"], tmp_path / "head")
+    files = HeadFiles(folder, config, layers, VOCAB, torch.zeros(VOCAB, SIZE))
+    with refused(folder, "fc.weight", [SIZE, 3 * SIZE], f"{layers} layers", *usual):
+        read_eagle3(files)
+    with refused(folder, "fc.weight", [SIZE, 2 * SIZE], "config.json"):
+        read_eagle3(replace(files, config={**config, "eagle_aux_hidden_state_layer_ids": [0, 1]}))
+
+
 def test_only_tensors_are_unpickled(model: PreTrainedModel, tmp_path: Path) -> None:
     folder = write(tmp_path, (published.eagle(False)[0], {}), "pytorch_model.bin")
     torch.save({"fc.weight": Path("a class")}, folder / "pytorch_model.bin")
@@ -407,6 +421,12 @@ def test_heads_are_found_by_their_format(tmp_path: Path) -> None:
     folders = {case.kind: written(case, tmp_path / case.kind)[0] for case in cases}
     assert heads_for("tiny", ",".join(map(str, folders.values()))) == folders
     assert {case.kind for case in CASES.values()} == {one.kind for one in FORMATS}
+
+
+def test_a_model_is_no_head(model: PreTrainedModel, tmp_path: Path) -> None:
+    model.save_pretrained(folder := tmp_path / "model")
+    with refused(folder, "LlamaForCausalLM", "not a head", "--target", "--drafter"):
+        heads_for("tiny", str(folder))
 
 
 def test_a_hub_id_is_fetched_as_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
