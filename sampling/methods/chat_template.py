@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from utils.errors import UnknownName, UserError, checked_text, wrong_value
+from utils.errors import UnknownName, UserError, checked_text, nearest, one_of, wrong_value
 from utils.json_text import read_json
 from utils.parameter import OFF, ON, Parameter, Values
 from utils.text import quoted
@@ -90,8 +90,11 @@ class TemplateVariables:
         """
         for name in self.named:
             if name not in read:
-                what = f"variable of {model}'s chat template in chat_template_kwargs"
-                raise UnknownName(what, name, sorted(read))
+                near = nearest(name, read)
+                raise UserError(
+                    f"{KWARGS.name}: {quoted(name)} given, which the chat template of {model} does not read; expected "
+                    f"{one_of(sorted(read))}{f'. Did you mean {near!r}?' if near else ''}"
+                )
         if self.thinking == _AUTO:
             return dict(self.named)
         switches = {name: self.thinking == "on" for name in THINKS if name in read}
