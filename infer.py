@@ -14,8 +14,9 @@ from ablation.commands.cli import advise, invariance, methods, prefill, profile,
 from ablation.commands.run import Length, Processor, Runs, Seed
 from ablation.commands.shared.checked import CheckedCommand, CheckedGroup
 from ablation.commands.shared.opened import opened
-from ablation.commands.shared.options import TemplateKwargs, Thinking, exit_statuses
+from ablation.commands.shared.options import exit_statuses
 from sampling.loading.options import LoadOptions, load_options
+from sampling.methods.chat_template import TemplateOptions
 from serve.command import serve
 from utils.device.torchrun import one_voice, refuse_under_torchrun
 from utils.errors import UserError
@@ -38,7 +39,7 @@ def _load(options: LoadOptions, progress: "Progress") -> "Pair":
 
 
 @app.callback(invoke_without_command=True)
-@opened(models=LoadOptions)
+@opened(models=LoadOptions, told=TemplateOptions)
 def session(
     context: typer.Context,
     *,
@@ -47,8 +48,7 @@ def session(
     length: Length = None,
     processor: Processor = None,
     seed: Seed = None,
-    thinking: Thinking = None,
-    chat_template_kwargs: TemplateKwargs = None,
+    told: Values,
     version: Annotated[bool, typer.Option("--version", help="Print the version, then exit.")] = False,
     script: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Play a script of session commands, then exit.")
@@ -60,8 +60,7 @@ def session(
         typer.echo(f"{PROJECT} {metadata.version(PROJECT)}")
         raise typer.Exit
     settings = {"length": length, "processor": processor, "seed": seed}
-    settings |= {"thinking": thinking, "chat_template_kwargs": chat_template_kwargs}
-    own = {"methods": methods, **settings, "script": script}
+    own = {"methods": methods, **settings, **told, "script": script}
     with exit_statuses():
         given = [*models, *(name for name, value in own.items() if value is not None)]
         if command is not None and given:
@@ -72,7 +71,7 @@ def session(
         if command is not None:
             return
         refuse_under_torchrun("the interactive session", "a command, such as `infer.py run`")
-        session = _session(load_options(models), methods, settings)
+        session = _session(load_options(models), methods, {**settings, **told})
     from repl.app import main
 
     raise typer.Exit(main(session, script))

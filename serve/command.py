@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from ablation.commands.shared.opened import opened
-from ablation.commands.shared.options import TemplateKwargs, Thinking, exit_statuses, load_chosen
+from ablation.commands.shared.options import exit_statuses, load_chosen
 from engines.spec import OURS
 from engines.tables import DIALECTS as SPOKEN
 from sampling.loading.options import LoadOptions
-from sampling.methods.chat_template import TemplateVariables
+from sampling.methods.chat_template import TemplateOptions, TemplateVariables
 from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UnknownName, UserError, one_of
 from utils.parameter import Values
@@ -37,7 +37,7 @@ ApiKey = Annotated[
 Dialect = Annotated[str, typer.Option(help=f"Whose completions to answer as: {one_of(DIALECTS)}.")]
 
 
-@opened(models=LoadOptions)
+@opened(models=LoadOptions, told=TemplateOptions)
 def serve(
     *,
     host: Host = "127.0.0.1",
@@ -50,8 +50,7 @@ def serve(
     max_rows: MaxRows = 4096,
     api_key: ApiKey = None,
     dialect: Dialect = "vllm",
-    thinking: Thinking = None,
-    chat_template_kwargs: TemplateKwargs = None,
+    told: Values,
     models: Values,
 ) -> None:
     """Serve the models to OpenAI's clients, any method by request; open http://127.0.0.1:8000 to see it live.
@@ -61,12 +60,10 @@ def serve(
     """
     with exit_statuses():
         refuse_under_torchrun("serve", "one process, or the command run")
-        from ablation.commands.request import choose_settings
         from serve.requested_method import read_default
 
         default = read_default(method)
-        options = {"thinking": thinking, "chat_template_kwargs": chat_template_kwargs}
-        variables = TemplateVariables.of(choose_settings((), tuple(options.items())))
+        variables = TemplateVariables.read(told)
         if dialect not in DIALECTS:
             raise UnknownName("dialect", dialect, DIALECTS)
         key = api_key or os.environ.get(KEY) or None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import DeepseekV4Config
+from transformers import DeepseekV4Config, Gemma3Config
 
 from ablation.plan.choice import choose_names
 from ablation.plan.prompts.file import read_prompts
@@ -23,10 +23,12 @@ from repl.files import script
 from sampling.api.custom_generate import speculative
 from sampling.forward.kernels.formats import refuse_format
 from sampling.handover import other_text
+from sampling.loading.contents import reads_more
 from sampling.loading.options import LoadOptions
 from sampling.loading.origin import resolve
 from sampling.loading.pairs import load_pair
 from sampling.loading.refusals.checks import common_vocabulary, refuse_config, refuse_two_kinds
+from sampling.methods.chat_template import TemplateVariables
 from sampling.methods.settings import Settings
 from sampling.pair import pair_messages
 from sampling.prefilled.wire import Address
@@ -49,6 +51,13 @@ REFUSED: Mapping[str, Callable[[], object]] = {
     "number": setting("min_token_prob", "2"),
     "on or off": setting("cache", "maybe"),
     "one of names": setting("verify_strategy", "tipical"),
+    "object of variables": setting("chat_template_kwargs", "[1]"),
+    "no switch for thinking": lambda: TemplateVariables("off").chosen("tiny", ()),
+    "variable that no template reads": lambda: TemplateVariables(named={"enable": 1}).chosen(
+        "tiny", ["enable_thinking"]
+    ),
+    "variables that contradict": lambda: TemplateVariables("on", {"thinking": False}).chosen("tiny", ["thinking"]),
+    "text alone": lambda: reads_more("tiny", Gemma3Config()),
     "lower above upper": setting("egag_gamma_min", "9"),
     "processor without a value": setting("processor", "nucleus 0.8"),
     "processor with too many": setting("processor", "greedy 1 2"),

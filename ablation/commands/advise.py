@@ -10,14 +10,13 @@ import typer
 from ablation.commands.shared.opened import opened
 from ablation.commands.shared.options import (
     Json,
-    TemplateKwargs,
-    Thinking,
     exit_statuses,
     load_chosen,
     out_console,
 )
 from ablation.commands.shared.written import command_line, plan_text, server_config
 from sampling.loading.options import LoadOptions, load_options
+from sampling.methods.chat_template import TemplateOptions
 from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UserError
 from utils.parameter import Values
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 _SHOWN = 8
 
 
-@opened(models=LoadOptions)
+@opened(models=LoadOptions, told=TemplateOptions)
 def advise(
     *,
     prompts: Annotated[
@@ -45,8 +44,7 @@ def advise(
     length: Annotated[
         int, typer.Option(min=1, help="Maximum number of new tokens, for prompts without their own.")
     ] = 100,
-    thinking: Thinking = None,
-    chat_template_kwargs: TemplateKwargs = None,
+    told: Values,
     models: Values,
     json: Json = False,
 ) -> None:
@@ -67,8 +65,7 @@ def advise(
             raise UserError("--prompts: nothing given; expected a built-in set or a file of prompts like yours")
         played = gather(find_sources(prompts, Path.cwd()))
         load_options(models)
-        given = {"length": str(length), "thinking": thinking, "chat_template_kwargs": chat_template_kwargs}
-        asked = {name: text for name, text in given.items() if text is not None}
+        asked = {"length": str(length), **told}
         settings = Settings()
         settings.assign_all(asked.items())
         advice = _measured(load_chosen(models), played, settings, minutes)

@@ -12,9 +12,9 @@ import typer
 
 from ablation.commands.run import Assignments, OnePrompt
 from ablation.commands.shared.opened import opened
-from ablation.commands.shared.options import Json, TemplateKwargs, Thinking, exit_statuses, load_chosen
+from ablation.commands.shared.options import Json, exit_statuses, load_chosen
 from sampling.loading.options import LoadOptions
-from sampling.methods.chat_template import TemplateVariables
+from sampling.methods.chat_template import TemplateOptions, TemplateVariables
 from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UserError
 from utils.parameter import Values
@@ -38,7 +38,7 @@ StatesFor = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
 
 
-@opened(models=LoadOptions)
+@opened(models=LoadOptions, told=TemplateOptions)
 def prefill(
     *,
     prompt: OnePrompt = None,
@@ -47,8 +47,7 @@ def prefill(
     listen: Listen = None,
     methods: StatesFor = None,
     assignments: Assignments = None,
-    thinking: Thinking = None,
-    chat_template_kwargs: TemplateKwargs = None,
+    told: Values,
     overwrite: Overwrite = False,
     models: Values,
     json: Json = False,
@@ -68,14 +67,16 @@ def prefill(
         if (out is None) == (listen is None):
             raise UserError("--out and --listen: expected one of them")
         if listen is not None:
-            for name, option_value in {"--prompt": prompt, "--prompts": prompts, "--methods": methods}.items():
+            named = {"prompt": prompt, "prompts": prompts, "methods": methods, **told}
+            for name, option_value in named.items():
                 if option_value is not None:
-                    raise UserError(f"--listen and {name} given; expected --listen alone: who asks names all that")
+                    raise UserError(
+                        f"--listen and --{name.replace('_', '-')} given; expected --listen alone: who asks names that"
+                    )
             _listen(listen, models)
             return
         assert out is not None
-        options = {"thinking": thinking, "chat_template_kwargs": chat_template_kwargs}
-        settings = request.choose_settings(assignments or (), tuple(options.items()))
+        settings = request.choose_settings(assignments or (), tuple(told.items()))
         played = request.choose_prompts(prompt, prompts)
         paths = _paths(out, played, overwrite)
         engine = _engine(models)

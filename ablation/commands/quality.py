@@ -11,14 +11,12 @@ import typer
 from ablation.commands.shared.opened import opened
 from ablation.commands.shared.options import (
     Json,
-    TemplateKwargs,
-    Thinking,
     exit_statuses,
     load_chosen,
     out_console,
 )
 from sampling.loading.options import DTYPES, EVERYWHERE, LOAD, WEIGHTS, load_options
-from sampling.methods.chat_template import TemplateVariables
+from sampling.methods.chat_template import TemplateOptions, TemplateVariables
 from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UnknownName, UserError, wrong_value
 from utils.option import option
@@ -47,7 +45,7 @@ class TargetOptions:
     trust_remote_code: bool = option(False, LOAD["trust_remote_code"].help)
 
 
-@opened(models=TargetOptions)
+@opened(models=TargetOptions, told=TemplateOptions)
 def quality(
     *,
     formats: Annotated[
@@ -66,8 +64,7 @@ def quality(
     length: Annotated[
         int, typer.Option(min=1, help="Maximum number of new tokens, for prompts without their own.")
     ] = 100,
-    thinking: Thinking = None,
-    chat_template_kwargs: TemplateKwargs = None,
+    told: Values,
     models: Values,
     json: Json = False,
     output: Annotated[
@@ -82,7 +79,6 @@ def quality(
     stopped by Ctrl-C: the prompt under way ends first (a second Ctrl-C stops it too), and whatever has finished is
     shown.
     """
-    from ablation.commands.request import choose_settings
     from ablation.plan.prompts.sets import ALL, find_sources, gather
 
     with exit_statuses():
@@ -91,8 +87,7 @@ def quality(
         load_options(models)
         played = gather(find_sources(prompts or (ALL,), Path.cwd()))[:limit]
         refuse_to_replace(output)
-        options = {"thinking": thinking, "chat_template_kwargs": chat_template_kwargs}
-        variables = TemplateVariables.of(choose_settings((), tuple(options.items())))
+        variables = TemplateVariables.read(told)
         comparison = _loaded(names, {"dtype": "float32", **models}, variables)
         left_out, stopped = _play(comparison, played, length)
         _tell(comparison.lines() if comparison.tokens else [], json, output)

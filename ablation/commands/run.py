@@ -10,14 +10,12 @@ import typer
 from ablation.commands.shared.opened import opened
 from ablation.commands.shared.options import (
     Json,
-    TemplateKwargs,
-    Thinking,
     exit_statuses,
     load_chosen,
     refuse_for_several,
 )
 from sampling.loading.options import LoadOptions
-from sampling.methods.chat_template import TemplateVariables
+from sampling.methods.chat_template import TemplateOptions, TemplateVariables
 from utils.device.torchrun import speaks
 from utils.errors import UserError
 from utils.parameter import Values
@@ -73,7 +71,7 @@ FullTrace = Annotated[
 ]
 
 
-@opened(models=LoadOptions)
+@opened(models=LoadOptions, told=TemplateOptions)
 def run(
     *,
     prompt: OnePrompt = None,
@@ -84,8 +82,7 @@ def run(
     length: Length = None,
     processor: Processor = None,
     seed: Seed = None,
-    thinking: Thinking = None,
-    chat_template_kwargs: TemplateKwargs = None,
+    told: Values,
     repeat: Repeat = 1,
     batch: Batch = None,
     rate: Rate = None,
@@ -114,10 +111,8 @@ def run(
     with exit_statuses():
         config = request.choose_config(speculative_config, methods, models)
         options = {"length": length, "processor": processor, "seed": seed}
-        options |= {"thinking": thinking, "chat_template_kwargs": chat_template_kwargs}
-        settings = request.choose_settings(
-            assignments or (), [*(config.assignments if config else ()), *options.items()]
-        )
+        named = [*(config.assignments if config else ()), *options.items(), *told.items()]
+        settings = request.choose_settings(assignments or (), named)
         runs = choose_methods(",".join(config.methods) if config else methods, settings)
         prefills = request.choose_prefills(read_before, batch, engines, settings)
         played = request.choose_read_before(prompt, prompts, prompts_dir, prefills)

@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from utils.errors import UnknownName, UserError, checked_text, wrong_value
+from utils.errors import UnknownName, UserError, checked_text, nearest, one_of, wrong_value
 from utils.json_text import read_json
+from utils.option import option
 from utils.parameter import OFF, ON, Parameter, Values
 from utils.text import quoted
 
@@ -53,6 +54,14 @@ KWARGS = Parameter(
 
 
 @dataclass(frozen=True, slots=True)
+class TemplateOptions:
+    """Both as options of a command."""
+
+    thinking: str | None = option(None, "Thinking, by the chat template's switch; default: auto.", "on|off|auto")
+    chat_template_kwargs: str | None = option(None, "Variables of the chat template, as a JSON object.", "JSON")
+
+
+@dataclass(frozen=True, slots=True)
 class TemplateVariables:
     """What is asked for. thinking: `on`, `off` or `auto`. named: variables by name."""
 
@@ -63,6 +72,11 @@ class TemplateVariables:
     def of(cls, values: Values) -> "TemplateVariables":
         """What settings ask for, by their names; what is not there is at its default."""
         return cls(values.get(THINKING.name, _AUTO), json.loads(values.get(KWARGS.name, KWARGS.default)))
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> "TemplateVariables":
+        """The same of options, or of other values as they were given. Raises `UserError`."""
+        return cls.of({p.name: p.checked(given[p.name]) for p in (THINKING, KWARGS) if p.name in given})
 
     def __bool__(self) -> bool:
         return self.thinking != _AUTO or bool(self.named)
@@ -90,8 +104,11 @@ class TemplateVariables:
         """
         for name in self.named:
             if name not in read:
-                what = f"variable of {model}'s chat template in chat_template_kwargs"
-                raise UnknownName(what, name, sorted(read))
+                near = nearest(name, read)
+                raise UserError(
+                    f"{KWARGS.name}: {quoted(name)} given, which the chat template of {model} does not read; expected "
+                    f"{one_of(sorted(read))}{f'. Did you mean {near!r}?' if near else ''}"
+                )
         if self.thinking == _AUTO:
             return dict(self.named)
         switches = {name: self.thinking == "on" for name in THINKS if name in read}

@@ -154,7 +154,6 @@ class PairEngine:
             raise UserError(f"batch {size} and {what} given; expected no batch, or another method with a cache")
         target, shared = shared_runner(pair.runner(method)), replace(pair, share=shared_runner)
         key = run or name
-
         return Batch(
             target,
             self._kept.drafter(method, shared, settings, key),
@@ -282,9 +281,8 @@ class PairEngine:
         self, decoded: Callable[..., Iterator[Event]], target: Runner, layers: Sequence[int], prompt: Sequence[int]
     ) -> Iterator[Event]:
         """The events, from a prompt that was read before where there is such."""
-        handover = None
-        if self.prefills is not None and target is self.pair.target:
-            handover = self.prefills.find(self.pair, prompt, layers)
+        ours = target is self.pair.target
+        handover = self.prefills.find(self.pair, prompt, layers) if ours and self.prefills is not None else None
         yield from decoded(handover=handover)
 
     def _within_memory(self, events: Iterator[T], device: torch.device) -> Iterator[T]:

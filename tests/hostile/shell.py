@@ -97,6 +97,20 @@ ROWS = [
     _wrong("--set", "gamma=\x1b]0;title\x07", says=("gamma: '\\x1b]0;title\\x07'",)),
     _wrong("--set", "set_ngramstorage=basic -3", says=("'-3'",)),
     _wrong("--set", "set_ngramstorage=", says=("unknown",)),
+    # the chat template
+    _wrong("--thinking", "maybe", says=("thinking 'maybe'", "auto, on, off")),
+    _wrong("--thinking", "", says=("thinking ''",)),
+    _wrong("--thinking", "on", says=("thinking on given", "reads neither enable_thinking nor thinking")),
+    _wrong("--thinking", "on", "--set", "thinking=off", says=("thinking", "twice", "'off'", "'on'")),
+    _wrong("--thinking", "on", "--set", "chat=off", says=("thinking on given", "without its chat template")),
+    *(
+        _wrong("--chat-template-kwargs", text, says=("chat_template_kwargs: ", "JSON object"))
+        for text in ("", "x", "[]", "3", "null", "{a: 1}", '{"a": NaN}', '{"a": 1, "a": 2}', "[" * 100_000)
+    ),
+    _wrong("--chat-template-kwargs", '{"a": "\\ud800"}', says=("chat_template_kwargs", "half a character")),
+    _wrong("--chat-template-kwargs", '{"foo": 1}', says=("'foo'", "does not read")),
+    _wrong("--chat-template-kwargs", '{"messages": []}', says=("'messages'", "does not read")),
+    _wrong("--chat-template-kwargs", '{"\\u001b[2J": 1}', says=("'\\x1b[2J'",)),
     # processors
     _wrong("--processor", "", says=("unknown",)),
     _wrong("--processor", "nuclus 1 1", says=("'nucleus'",)),

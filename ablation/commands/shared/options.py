@@ -23,13 +23,6 @@ if TYPE_CHECKING:
 Methods = Annotated[
     str | None, typer.Option(metavar="NAME,...", help="Methods to run; default: the methods that are on.")
 ]
-Thinking = Annotated[
-    str | None, typer.Option(metavar="on|off|auto", help="Thinking, by the chat template's switch; default: auto.")
-]
-TemplateKwargs = Annotated[
-    str | None,
-    typer.Option("--chat-template-kwargs", metavar="JSON", help="Variables of the chat template, as a JSON object."),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line on stdout, and nothing else.")]
 
 
