@@ -130,6 +130,25 @@ tokens a round, at the same cost of a round. The break-even alpha is the alpha w
 it, the acceptance at every position is scaled by the same share of the way to 1 (or to 0). The share of rounds that
 draft at a position stays the same, among the rounds that reach the position.
 
+**Taking tokens back.** Where a target keeps a row of each token, a rejection is a crop and costs nothing. A target with
+recurrent states goes back to a saved state. It reads the round's root and its accepted drafts again, in front of the
+next round. The profile of the pair times this: b for a rejection, w for each token that is read again. In rounds with n
+drafts, of which the first i are all accepted with probability S_i (S_0 = 1),
+
+    B = r b + t w,    r = 1 - S_n,    t = S_0 + S_1 + ... + S_(n-1) - n S_n
+
+r is the probability of a rejection, t the mean number of tokens that are read again. *Example:* S = 0.8, 0.5, b 6 ms
+and w 1 ms: r = 0.5 and t = 1 + 0.8 - 2 x 0.5 = 0.8, so B = 3.8 ms a round.
+
+Measured rounds hold B already, in the part growth, and so does break-even. The sentence of a slow row says how much of
+growth it is, with r and t counted from the run: r = (tested - accepted) / rounds, t = `reread` / rounds. c holds none
+of it. The break-even alpha changes B, and nothing else in a round. With E tokens a round, it is the alpha with
+
+    E(alpha) = break-even - (B(now) - B(alpha)) / AR's token
+
+*Example:* one draft a round, AR's token 20 ms, the rest of a round 22 ms, b 6 ms, w 1 ms: 1 + a = 1.1 + 0.35 (1 - a),
+so a = 0.33. Were taking back free, it would be 0.10.
+
 The session (`/why`), `infer.py run` and a report show the parts. For each row below 1 a sentence names the time that
 was saved and the parts that cost it again. Beam search and the drafter model alone have no ledger, because their output
 is not the target's.
