@@ -176,7 +176,7 @@ ROWS = [
 
 def _chosen(fixed: Any) -> Callable[[Path], object]:
     def act(folder: Path) -> object:
-        from ablation.results.manifest import chosen
+        from ablation.results.chosen import chosen
         from tests.ablation.mock_engine import mock_plan
 
         (folder / "m.json").write_text(json.dumps({"fixed": fixed, "runs": []}))
@@ -190,7 +190,7 @@ ROWS += [
         "python",
         _chosen(fixed),
         0,
-        ("Chosen(kernel=None, batch_invariant=None, rough=None)",),
+        ("Chosen(kernel=None, batch_invariant=None, rough=None, dtype=None)",),
         makes=("m.json",),
         name=f"chosen {fixed}",
     )
