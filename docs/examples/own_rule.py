@@ -17,18 +17,21 @@ from utils.events import Round
 
 
 class CautiousGamma(LengthRule):
-    """gamma drafts while the target agrees, else one."""
+    """gamma drafts after a round that accepted everything, else one."""
 
-    def __init__(self, gamma: int) -> None:
+    def __init__(self, gamma: int = 4) -> None:
         self.most = self.gamma = gamma
 
     @classmethod
     def build(cls, pair, values):
         return cls(values["gamma"])
 
+    def begin(self) -> None:
+        self.gamma = self.most
+
     def update(self, round: Round) -> None:
         if round.drafts:
-            self.gamma = self.most if round.accepted == len(round.drafts) else 1
+            self.gamma = self.most if len(round.path) == len(round.drafts) else 1
 
 
 def main() -> None:
