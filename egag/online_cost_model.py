@@ -59,7 +59,8 @@ class TargetCorrection:
     A length with a predicted cost that is too low would be chosen again and again. Its own factor corrects this.
 
     again: tokens that were read again over those that the rejected rounds left. It exceeds 1 where several rejections
-    in a row go back to the same saved state. owed: what the last round left.
+    in a row go back to the same saved state. owed: what the last round left. paid: what rounds behind a rejection took
+    longer, over the price of that.
     """
 
     whole: CorrectionFactor = field(default_factory=CorrectionFactor)
@@ -67,6 +68,7 @@ class TargetCorrection:
     measured_s: bool = False
     again: CorrectionFactor = field(default_factory=lambda: CorrectionFactor(TRUST))
     owed: float = 0.0
+    paid: CorrectionFactor = field(default_factory=lambda: CorrectionFactor(TRUST))
     _counts: dict[int, CorrectionFactor] = field(default_factory=dict)
 
     def measured(self) -> None:
@@ -201,30 +203,33 @@ class OnlineCostModel:
         """Seconds of taking tokens back after a round, at the target's present speed."""
         if not self.cost_model.rollback:
             return 0.0
-        whole, again = self.target.whole.value, self.target.again.value
-        return whole * self.cost_model.rollback_s(replace(taken, reread=again * taken.reread))
+        return self._taking_s(replace(taken, reread=self.target.again.value * taken.reread))
 
-    def paid_s(self, round: Round) -> float:
-        """Seconds of this round that earlier rounds caused, because they took tokens back."""
-        return self.target.whole.value * self.cost_model.rollback_s(TakenBack.paid_by(round))
+    def _taking_s(self, taken: TakenBack) -> float:
+        """Seconds of taking exactly this much back."""
+        return self.target.paid.value * self.target.whole.value * self.cost_model.rollback_s(taken)
 
     def caused_by(self, round: Round) -> ExpectedRound:
         """The tokens and seconds of a finished round: with what it takes back, without what it paid for others."""
         gain = ExpectedRound.of(round)
         if not self.cost_model.rollback:
             return gain
-        caused_s = max(0.0, gain.seconds - self.paid_s(round)) + self.rollback_s(TakenBack.of_round(round))
-        return ExpectedRound(gain.tokens, caused_s)
+        own_s = max(0.0, gain.seconds - self._taking_s(TakenBack.paid_by(round)))
+        return ExpectedRound(gain.tokens, own_s + self.rollback_s(TakenBack.of_round(round)))
 
     def see_target(self, round: Round) -> None:
         """Learn from the seconds of the target's side; without drafts, from all seconds of the round.
 
-        What it paid for earlier rounds is left out: plain rounds behind a rejection would look slow, and drafts cheap.
+        A round that pays for a rejection tells the price of that, not the target's: plain rounds behind a rejection
+        would look slow, and drafts cheap.
         """
         drafts = len(round.drafts)
         seconds = round.verify_s + round.other_s + (0.0 if drafts else round.draft_s)
-        seconds = max(0.0, seconds - self.paid_s(round))
         self.target.count_reread(round)
+        priced_s = self.target.whole.value * self.cost_model.rollback_s(TakenBack.paid_by(round))
+        if priced_s:
+            self.target.paid.update(max(0.0, seconds - self.verify_s(drafts)), priced_s)
+            return
         self.target.update(drafts, seconds, self.cost_model.verify_s(drafts) + self.cost_model.rest_s)
 
     def see_drafts(self, round: Round, steps: int) -> None:

@@ -15,6 +15,8 @@ from utils.device.timing import PhaseClock
 # Rows by which the others can be told, first: where the time is short they are what is known.
 _FIRST = (1, 5, 2, 3, 9, 17, 32)
 _TURNS, _PREFILLS = 12, 2
+# The first one pays for first calls: one more, so that a short time knows the price too.
+_FIRST_ROLLBACKS = 2
 # Two branches of four drafts, behind the root, and their rows.
 _BRANCHES, _FORKED = (-1, 0, 1, 2, -1, 4, 5, 6), 9
 
@@ -54,7 +56,8 @@ class ForwardTimes:
             yield from self._prefill(context)
             for count in self._rows:
                 yield self._forward(context, count)
-            yield from self._rollback(context)
+            for _ in range(_FIRST_ROLLBACKS):
+                yield from self._rollback(context)
         for turn in range(1, _TURNS):
             for context in self._runners if turn < _PREFILLS else ():
                 yield from self._prefill(context)

@@ -39,7 +39,7 @@ class RollbackTimes:
     def turn(self) -> Iterator[bool]:
         """Pairs of rounds, one a step: accepted whole, three drafts accepted, none accepted; then one twice."""
         self._round()
-        whole_s = self._behind()
+        whole_s, saving_s = self._counted(self._behind)
         yield False
         for path in (_MANY, _FEW):
             self._round()
@@ -47,8 +47,13 @@ class RollbackTimes:
             self._over[len(path) + 1].append(self._behind() - whole_s)
             yield False
         self._round()
-        self._restored.append(self._round() - whole_s)
+        self._restored.append(self._counted(self._round)[1] - saving_s)
         yield False
+
+    def _counted(self, round: Callable[[], float]) -> tuple[float, float]:
+        """Seconds of a round, and those of them that the cache counts as saving and restoring."""
+        before = self._runner.cache.rollback_s  # type: ignore[attr-defined]
+        return round(), self._runner.cache.rollback_s - before  # type: ignore[attr-defined]
 
     def _round(self) -> float:
         """A round at the context, whatever came behind it before: it may have to read all of the context again."""
@@ -61,13 +66,18 @@ class RollbackTimes:
 
     @property
     def restoring_s(self) -> float:
-        """What a forward takes longer right behind a crop with nothing to read again; 0 where that was not timed."""
-        return max(0.0, median(self._restored)) if self._restored else 0.0
+        """What restoring takes of a forward right behind a crop, as the cache counts it; 0 where that was not timed."""
+        return max(0.0, _usual(self._restored)) if self._restored else 0.0
 
     def price(self) -> RollbackPrice:
         """A line through what was timed, as medians over the turns; free where nothing was."""
         if not self._restored:
             return FREE
-        (few, few_s), (many, many_s) = ((reread, median(over)) for reread, over in self._over.items())
+        (few, few_s), (many, many_s) = ((reread, _usual(over)) for reread, over in self._over.items())
         token_s = max(0.0, many_s - few_s) / (many - few)
-        return RollbackPrice(max(0.0, few_s - few * token_s), token_s)
+        return RollbackPrice(max(0.0, (few_s + many_s - (few + many) * token_s) / 2), token_s)
+
+
+def _usual(times: Sequence[float]) -> float:
+    """The median, without the first one, which paid for first calls, where there are others."""
+    return median(times[1:] or times)

@@ -92,6 +92,17 @@ def test_a_round_pays_for_the_one_before_and_is_not_blamed_for_it() -> None:
     assert rejected.seconds == pytest.approx(20.2 + 12.0 + 2.0, rel=0.02)
 
 
+def test_a_price_that_is_too_low_is_learnt_from_the_rounds_that_pay() -> None:
+    """Behind a rejection a plain round takes 46 s in place of 20: twice the price of 13, and no slower a target."""
+    live = OnlineCostModel.of(DEARLY)
+    for _ in range(100):
+        live.see_target(judged(0, 0, 46.0, number=1, reread=1))
+    assert live.rollback_s(TakenBack(1.0, 1.0)) == pytest.approx(26.0, rel=0.03)
+    assert live.verify_s(0) == 20.0
+    live.see_target(judged(0, 0, 30.0, number=1))
+    assert live.verify_s(0) > 20.0, "which a round that pays nothing tells"
+
+
 def test_rejections_in_a_row_that_read_more_again_are_learnt() -> None:
     target = TargetCorrection()
     live = OnlineCostModel(DEARLY, target)

@@ -50,6 +50,7 @@ class Pretended:
             self.now, again, self.read = self.now + CALL + ROW * again, 0, self.length
         if not again and (back or len(tokens) > 1):
             self.saved, self.now = self.read, self.now + SAVE
+            self.cache.rollback_s += SAVE
         self.cache.reread += again
         self.now += CALL + ROW * (again + len(tokens))
         self.length = self.read = self.length + len(tokens)
