@@ -23,6 +23,12 @@ class Arm:
         """Tokens per second, total tokens over total seconds."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
+    def pay(self, round: Round) -> None:
+        """Record a round; its seconds cover drafting, verification and the rest."""
+        self.plays += 1
+        self.tokens += len(round.emitted)
+        self.seconds += round.draft_s + round.verify_s + round.other_s
+
 
 class Bandit(Generic[K]):
     """Plays the arm with the highest tokens per second plus a bonus for few plays.
@@ -37,11 +43,8 @@ class Bandit(Generic[K]):
         self.arms: Mapping[K, Arm] = {arm: Arm() for arm in arms}
 
     def pay(self, arm: K, round: Round) -> None:
-        """Record a round of this arm; its seconds cover drafting, verification and the rest."""
-        played = self.arms[arm]
-        played.plays += 1
-        played.tokens += len(round.emitted)
-        played.seconds += round.draft_s + round.verify_s + round.other_s
+        """Record a round of this arm."""
+        self.arms[arm].pay(round)
 
     def choose(self) -> K:
         """The arm to play next."""

@@ -67,7 +67,5 @@ class CascadeGamma(LengthRule):
         """Tokens per second of a few rounds of this length."""
         played = Arm()
         for _ in range(self.test):
-            round = yield length
-            played.tokens += len(round.emitted)
-            played.seconds += round.draft_s + round.verify_s + round.other_s
+            played.pay((yield length))
         return played.rate

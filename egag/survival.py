@@ -209,18 +209,22 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
 
     def _expected_s(self, survival: Sequence[float]) -> float:
         """Seconds of a round with a chain of drafts, taking back what is rejected included."""
-        return self.seconds(len(survival)) + self.learnt.live.rollback_s(TakenBack.of_chain(survival))
+        return self.seconds(len(survival)) + self._taking_s(survival)
+
+    def _taking_s(self, survival: Sequence[float]) -> float:
+        """Seconds of taking back what is rejected of a chain of drafts."""
+        rolls_back = self.learnt.live.rolls_back
+        return 0.0 if rolls_back is None else rolls_back(TakenBack.of_chain(survival))
 
     def _promising(self, drafted: int) -> bool:
         """Whether further drafts can raise the expected tokens per second."""
-        live, typical = self.learnt.live, self.learnt.acceptance.typical
-        chain = self.survival[1:]
-        tokens = self._tokens
-        rate = tokens / (live.seconds(drafted) + live.rollback_s(TakenBack.of_chain(chain)))
+        seconds, typical = self.learnt.live.seconds, self.learnt.acceptance.typical
+        tokens, chain = self._tokens, self.survival[1:]
+        rate = tokens / (seconds(drafted) + self._taking_s(chain))
         for position in range(drafted, self.gamma):
             chain.append((chain[-1] if chain else 1.0) * typical(position))
             tokens += chain[-1]
-            if tokens / (live.seconds(position + 1) + live.rollback_s(TakenBack.of_chain(chain))) > rate:
+            if tokens / (seconds(position + 1) + self._taking_s(chain)) > rate:
                 return True
             if chain[-1] < _REACHED:
                 break

@@ -119,18 +119,19 @@ class ForwardTimes:
 
     def forward(self) -> dict[int, Times]:
         """By context and rows, without contexts that time was too short for, behind which fewer rows were timed."""
+        level = self._level()
         by_context = {
             context: never_dearer(
-                [(n, self._priced(context, n)) for n in sorted(self._rows) if self._known(context, n)]
+                [(n, self._priced(context, n, level)) for n in sorted(self._rows) if self._known(context, n)]
             )
             for context in self._runners
         }
         most = max(map(len, by_context.values()))
         return {context: times for context, times in by_context.items() if len(times) == most}
 
-    def _priced(self, context: int, count: int) -> float:
+    def _priced(self, context: int, count: int, level: float) -> float:
         """A forward as behind a round that took nothing back, while those of several rows were timed behind a crop."""
-        level, restoring_s = self._level(), self.rollback.restoring_s
+        restoring_s = self.rollback.restoring_s
         took_s = level * self._took(context, count)
         if count == 1 or not restoring_s:
             return took_s

@@ -49,8 +49,9 @@ class RunMetrics:
     rollback_s: float = 0.0
     reread: int = 0
     experts_s: float = 0.0
-    experts: list[float] = field(default_factory=list)
-    expert_shares: list[float] = field(default_factory=list)
+    experts_awake: int = 0
+    experts_there: int = 0
+    expert_layers: int = 0
     queued_s: float = 0.0
     live_sum: int = 0
     prefilled: Prefilled | None = None
@@ -83,11 +84,11 @@ class RunMetrics:
         self.other_s += round.other_s
         self.rollback_s += round.rollback_s
         self.reread += round.reread
-        if round.experts:
-            awake, there, seconds = map(sum, zip(*round.experts, strict=True))
+        for awake, there, seconds in round.experts:
+            self.experts_awake += awake
+            self.experts_there += there
             self.experts_s += seconds
-            self.experts.append(awake / len(round.experts))
-            self.expert_shares.append(awake / there)
+        self.expert_layers += len(round.experts)
         self.waited_s += round.waited_s
         self.live_sum += round.live
         self.gamma_sum += round.gamma
@@ -312,17 +313,17 @@ class RunMetrics:
     @property
     def experts_per_round(self) -> float | None:
         """Different experts of a layer that a round's rows woke, mean over layers and rounds."""
-        return _ratio(sum(self.experts), len(self.experts))
+        return _ratio(self.experts_awake, self.expert_layers)
 
     @property
     def experts_ms(self) -> float | None:
         """Of `verify_ms`: experts and their router."""
-        return self.per_round_ms(self.experts_s) if self.experts else None
+        return self.per_round_ms(self.experts_s) if self.expert_layers else None
 
     @property
     def expert_share(self) -> float | None:
         """The same as a share of all experts."""
-        return _ratio(sum(self.expert_shares), len(self.expert_shares))
+        return _ratio(self.experts_awake, self.experts_there)
 
 
 def _ratio(part: float, whole: float) -> float | None:
