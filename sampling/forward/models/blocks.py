@@ -12,6 +12,7 @@ from typing import Any, Protocol, overload
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from sampling.forward.kernels.attention import folded_mask
 from sampling.forward.kernels.linear import Kernel, Prepared, Product
@@ -167,12 +168,16 @@ def _normed(x: Tensor, norm: Norm | None) -> Tensor:
     return x if norm is None else norm(x)
 
 
-def rotary_table(inv_freq: Tensor, scale: float, window: int, like: Tensor) -> RotaryTable:
+def rotary_table(inv_freq: Tensor, scale: float, window: int, like: Tensor, head_dim: int | None = None) -> RotaryTable:
     """cos and sin `[window, head_dim]`; sin carries the sign of the rotation, so that a roll replaces it.
 
-    rotate_half(x) = (-x2, x1) and roll(x, D / 2) = (x2, x1): the first half of sin is negated. inv_freq: `[D / 2]`.
+    rotate_half(x) = (-x2, x1) and roll(x, D / 2) = (x2, x1): the first half of sin is negated. inv_freq:
+    `[turned / 2]`. head_dim: where it is more than is turned, the rest of each half is left as it is.
     """
     positions = torch.arange(window, device=like.device, dtype=torch.float32)
     angles = positions.unsqueeze(1) * inv_freq.to(like.device, torch.float32)
     cos, sin = (angles.cos() * scale).to(like.dtype), (angles.sin() * scale).to(like.dtype)
+    if head_dim is not None:
+        still = 0, head_dim // 2 - len(inv_freq)
+        cos, sin = F.pad(cos, still, value=1.0), F.pad(sin, still)
     return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)

@@ -59,6 +59,7 @@ SETTINGS: list[ModelFamily] = [
     ModelFamily("qwen3_moe", "weights as they are", {"norm_topk_prob": False}),
     ModelFamily("ministral3", "no scaled queries", {"rope_parameters": _UNSCALED}),
     ModelFamily("phi3", "a part of a head turns", _PART),
+    ModelFamily("glm4", "yarn on a part of a head", {"rope_parameters": {**_YARN, "partial_rotary_factor": 0.5}}),
     ModelFamily("mistral", "yarn", {"sliding_window": None, "rope_parameters": _YARN}),
     ModelFamily("qwen2", "a window in the last layers", {**_PATTERN, **_LAST}),
 ]

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from sampling.forward.models.blocks import RotaryTable, rotary_table
-from sampling.forward.models.decoders.description import Decoder
+from sampling.forward.models.decoders.description import DecoderDescription
 
 
-def tables(decoder: Decoder, window: int, like: Tensor) -> tuple[RotaryTable, ...]:
+def tables(decoder: DecoderDescription, window: int, like: Tensor) -> tuple[RotaryTable, ...]:
     """A table for each of the decoder's ropes, and behind them one without a rotation where a layer has none."""
     dim = decoder.shape.head_dim
-    made = [rotary_table(*_padded(*frequencies(rope, dim, window), dim), window, like) for rope in decoder.ropes]
+    made = [rotary_table(*frequencies(rope, dim, window), window, like, dim) for rope in decoder.ropes]
     if any(layer.table is None for layer in decoder.layers):
         still = like.new_ones(1, dim).expand(window, dim), like.new_zeros(1, dim).expand(window, dim)
         made.append(still)
@@ -44,11 +44,3 @@ def frequencies(rope: Mapping[str, Any], head_dim: int, window: int) -> tuple[Te
     )
     inv_freq, scale = ROPE_INIT_FUNCTIONS[kind](like, torch.device("cpu"))
     return inv_freq, scale
-
-
-def _padded(inv_freq: Tensor, scale: float, head_dim: int) -> tuple[Tensor, float]:
-    """Frequencies of half a head: what is not turned has the frequency 0."""
-    rest = head_dim // 2 - len(inv_freq)
-    if rest and scale != 1.0:
-        raise ValueError("a scaled rotary table turns whole heads")
-    return torch.cat([inv_freq, inv_freq.new_zeros(rest)]), scale
