@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from sampling.forward.kernels.formats import FORMATS
-from sampling.forward.models.decoders.table import DECODERS, text_config
+from sampling.forward.models.decoders.table import decoder_of, text_config
 from sampling.forward.models.lean import LeanModel
 from utils.errors import UserError
 
@@ -26,7 +26,7 @@ class LayerSizes:
     def of_config(cls, config: Any) -> "LayerSizes":
         """config: what `lean.covers` accepts."""
         config = text_config(config)
-        decoder = DECODERS[config.model_type](config)
+        decoder = decoder_of(config)
         shape = decoder.shape
         return cls(config.hidden_size, decoder.inner, shape.heads, shape.kv_heads, shape.head_dim)
 

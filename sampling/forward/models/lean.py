@@ -19,7 +19,7 @@ from sampling.forward.models.blocks import Attending, Blocks, Layer, Weights
 from sampling.forward.models.compiled import compiled
 from sampling.forward.models.decoders.fusing import fuse, norm_of
 from sampling.forward.models.decoders.rope import tables
-from sampling.forward.models.decoders.table import DECODERS, described, text_config
+from sampling.forward.models.decoders.table import decoder_of, described, text_config
 from sampling.forward.models.experts import Woken
 from sampling.forward.models.fused import fused
 from sampling.forward.models.steps import Norm
@@ -179,7 +179,7 @@ def covers(architecture: str, config: Any) -> bool:
 
 
 def divides(architecture: str, config: Any) -> bool:
-    """Whether it does, and its weights can be cut for several processes by whole heads; see `Decoder`."""
+    """Whether it does, and its weights can be cut for several processes by whole heads; see `DecoderDescription`."""
     decoder = described(architecture, config)
     return decoder is not None and decoder.divides and text_config(config) is config
 
@@ -205,7 +205,7 @@ def from_weights(config: Any, weights: Weights, format: Format = FORMATS[FULL]) 
 
     config: of a text model that `covers` accepts. A checkpoint without `lm_head.weight` ties it to the embedding.
     """
-    decoder = DECODERS[config.model_type](config)
+    decoder = decoder_of(config)
     absent = "lm_head.weight" not in weights
     embedding = weights.pop("model.embed_tokens.weight")
     output = weights.pop("lm_head.weight", embedding)

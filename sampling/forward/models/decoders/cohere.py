@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from sampling.forward.models.decoders.description import FULL, Decoder, NormNames, layer_types
+from sampling.forward.models.decoders.description import FULL, DecoderDescription, NormNames, layer_types
 from sampling.forward.models.decoders.llama import llama, without_rotation
 
 
-def cohere2(config: Any) -> Decoder:
+def cohere2(config: Any) -> DecoderDescription:
     """Command A (arXiv 2504.00698): neighbours turn, layers that see all know no positions, logits are scaled."""
     decoder = llama(config, interleaved=True)
     names = replace(decoder.names, norms=NormNames("input_layernorm", None), centred=True)

@@ -81,7 +81,7 @@ class DecoderLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class Decoder:
+class DecoderDescription:
     """A decoder-only model. inner: width of an MLP, or of an expert. ropes: parameters of each rotary table.
 
     embedding_scale, logit_scale: factors. logit_cap: see `Scores.cap`. names: of its blocks' weights. divides: whether

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from sampling.forward.models.decoders.description import FULL, Decoder, layer_types
+from sampling.forward.models.decoders.description import FULL, DecoderDescription, layer_types
 from sampling.forward.models.decoders.llama import llama, without_rotation
 from sampling.forward.models.decoders.olmo import BEHIND
 
 
-def exaone4(config: Any) -> Decoder:
+def exaone4(config: Any) -> DecoderDescription:
     """EXAONE 4.0 (arXiv 2507.11407)."""
     decoder = llama(config)
     decoder = replace(decoder, names=replace(decoder.names, norms=BEHIND))

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from sampling.forward.models.decoders.description import Decoder
+from sampling.forward.models.decoders.description import DecoderDescription
 from sampling.forward.models.decoders.llama import llama
 
 
-def granite(config: Any) -> Decoder:
+def granite(config: Any) -> DecoderDescription:
     """Granite (the factors are those of muP, arXiv 2203.03466)."""
     decoder = llama(config)
     layers = tuple(

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from sampling.forward.models.decoders.description import Decoder
+from sampling.forward.models.decoders.description import DecoderDescription
 from sampling.forward.models.decoders.llama import llama
 
 
-def phi3(config: Any) -> Decoder:
+def phi3(config: Any) -> DecoderDescription:
     """Phi-3 (arXiv 2404.14219) and Phi-4."""
     decoder = llama(config)
     names = replace(decoder.names, qkv=("self_attn.qkv_proj",), gate_up=("mlp.gate_up_proj",))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sampling.forward.models.decoders.cohere import cohere2
-from sampling.forward.models.decoders.description import FULL, SLIDING, STATIC_ROPE, Decoder, layer_types
+from sampling.forward.models.decoders.description import FULL, SLIDING, STATIC_ROPE, DecoderDescription, layer_types
 from sampling.forward.models.decoders.exaone import exaone4
 from sampling.forward.models.decoders.gemma import gemma, gemma2, gemma3
 from sampling.forward.models.decoders.glm import glm4
@@ -15,7 +15,7 @@ from sampling.forward.models.decoders.olmo import olmo2, olmo3
 from sampling.forward.models.decoders.phi import phi3
 from sampling.forward.models.steps import GATES
 
-DECODERS: Mapping[str, Callable[[Any], Decoder]] = {
+DECODERS: Mapping[str, Callable[[Any], DecoderDescription]] = {
     "llama": llama,
     "internlm3": llama,
     "iquestcoder": llama,
@@ -49,19 +49,23 @@ def text_config(config: Any) -> Any:
     return config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
 
 
-def described(architecture: str, config: Any) -> Decoder | None:
+def decoder_of(config: Any) -> DecoderDescription:
+    """The description of a text model whose `model_type` is one of `DECODERS`."""
+    return DECODERS[config.model_type](config)
+
+
+def described(architecture: str, config: Any) -> DecoderDescription | None:
     """What the lean forward has to compute; None where it does not cover this.
 
     It covers attention to all rows or behind windows, rotary tables that do not change with the text, and gates of
     `GATES`, in the architectures of transformers itself.
     """
     text = text_config(config)
-    describe = DECODERS.get(getattr(text, "model_type", ""))
-    if describe is None or not architecture.endswith(_ARCHITECTURES) or _foreign(config):
+    if getattr(text, "model_type", "") not in DECODERS or not architecture.endswith(_ARCHITECTURES) or _foreign(config):
         return None
     if not {*layer_types(text)} <= {FULL, SLIDING} or getattr(text, "use_bidirectional_attention", False):
         return None
-    decoder = describe(text)
+    decoder = decoder_of(text)
     return decoder if decoder.shape.gate in GATES and all(map(_static, decoder.ropes)) else None
 
 
