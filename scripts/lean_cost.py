@@ -1,4 +1,4 @@
-"""Decoders on transformers' own modules and on the lean forward: `uv run scripts/lean_cost.py`.
+"""Decoders on transformers' own modules and on the lean forward: `uv run scripts/lean_cost.py`, 40 seconds each.
 
 Each of them in the shape of SmolLM2-135M, with random weights, in the pattern of layers that it is published with.
 Both sides are loaded at once and take turns. Names after the command: these decoders alone.
