@@ -41,7 +41,7 @@ class Round:
     its own rounds, without times. `source`: who drafted where several drafters take turns, joined by + where they did
     so together, `none` where nobody did; empty where there is only one. `live`: how many sequences shared its forwards;
     the times are then those of all of them. `waited_s`: since the round before, while prompts of others were read.
-    `rollback_s`: of `verify_s`, saving and restoring the target's states. `reread`: tokens that they read again.
+    `rollback_s`: of `verify_s`, taking the target's states back. `reread`: tokens that they read or replayed again.
     `experts`: by layer that has them, how many its forward woke, of how many, and their seconds, of `verify_s`.
 
     Example: drafts (5, 7, 9), path (0, 1), next_token 4 -> emitted (5, 7, 4), tested 3, rejected row 2.

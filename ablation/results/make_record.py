@@ -72,6 +72,7 @@ def _circumstances(machine: "Machine", about_engine: "Description") -> dict[str,
         "graphs": target.graphs,
         "capture_s": machine.capture_s if target.graphs else None,
         "engine_version": about_engine.version,
+        "rollback_way": target.rollback,
     }
 
 

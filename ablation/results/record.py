@@ -235,10 +235,13 @@ class Record:
     )
     rollback_ms: float | None = metric(
         "ms",
-        "of verify_ms: saving and restoring a target's recurrent states, and reading again by forwards of their own",
+        "of verify_ms: saving, restoring and replaying a target's recurrent states, and reading again by forwards of "
+        "their own",
         "mean over rounds",
     )
-    reread: int | None = metric("tokens", "accepted tokens that the target's states read again after a rejection")
+    reread: int | None = metric(
+        "tokens", "accepted tokens that the target's states read or replayed again after a rejection"
+    )
     experts_per_round: float | None = metric(
         "",
         "different experts of a layer that the target's forward woke, for all rows of a round together; null for a "
@@ -256,6 +259,12 @@ class Record:
         "1/s",
         "decoding speed of the `target` run beside which this row was measured; another than in the row of `target` "
         "where `--resume` went on within a prompt, as `target` runs again there and its row stays",
+    )
+    rollback_way: str | None = column(
+        "",
+        "how a target's recurrent states take tokens back, the fastest on this machine: `replay` (the recurrence "
+        "alone), `every_row` (states kept behind each row), `reread` (the accepted tokens go through the model again); "
+        "null for a target without such states",
     )
 
     @property

@@ -72,7 +72,9 @@ def _models(session: Session) -> Iterator[tuple[str, str, str]]:
         rounded = "" if info is None or info.stored == "full" else f", weights in {info.stored}"
         made = "" if info is None else f"{', compiled' * info.compiled}{', fixed shapes' * info.graphs}"
         alike = "" if info is None else ", batch-invariant" * info.batch_invariant
-        value = "none" if info is None else f"{info.name}, {info.device}, {info.dtype}{kernel}{rounded}{made}{alike}"
+        back = "" if info is None or info.rollback is None else f", takes tokens back by {info.rollback}"
+        how = f"{kernel}{rounded}{made}{alike}{back}"
+        value = "none" if info is None else f"{info.name}, {info.device}, {info.dtype}{how}"
         yield role, value, info.detail if info else ""
     for note in pair.notes:
         yield "note", note, ""

@@ -307,7 +307,7 @@ class RunMetrics:
 
     @property
     def rollback_ms(self) -> float | None:
-        """Of `verify_ms`: saving and restoring states, and reading again by forwards of their own."""
+        """Of `verify_ms`: saving, restoring and replaying states, and reading again by forwards of their own."""
         return self.per_round_ms(self.rollback_s)
 
     @property

@@ -31,7 +31,7 @@ class ModelInfo:
     kernel: what computes its products; None where there was no choice. stored: the format of its weights. compiled:
     whether what lies between the products is. graphs: whether its forwards have fixed shapes and addresses, and are
     captured where it is on CUDA. processes: over how many the model is cut (tensor parallel). batch_invariant: whether
-    a row has the same bits whatever is fed with it.
+    a row has the same bits whatever is fed with it. rollback: how its recurrent states take tokens back; None without.
     """
 
     name: str
@@ -46,6 +46,7 @@ class ModelInfo:
     graphs: bool = False
     processes: int = 1
     batch_invariant: bool = False
+    rollback: str | None = None
 
 
 def compiled(

@@ -1,7 +1,7 @@
 """The recurrent states of one sequence. A state sums up all tokens before it, and cannot forget one.
 
-So it is saved before tokens are fed that may be taken back. If they are, the saved state comes back, and the tokens
-that were accepted are read again. They go in front of the next forward's own tokens, so that a round stays one forward.
+So it is kept as it was before tokens that may be taken back. If they are, the states go back in one of the ways of
+`rollback`. Accepted tokens that are read again go in front of the next forward's own: a round stays one forward.
 """
 
 import time
@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
+from sampling.forward.caches.rollback import Base, Reread, Rollback, States
+from sampling.forward.caches.states_view import Place, StatesView
 from sampling.forward.caches.transformers_cache import ChainCache
 
 
@@ -21,14 +23,29 @@ class RecurrentCache(ChainCache):
     """Rows and states, how many tokens the states have read, and states of before.
 
     A crop only marks what has to go back: the next forward restores it, so that all of it is the forward's time.
-    rollback_s: saving, restoring, and reading again by a forward of its own. reread: tokens that were read again.
+    rollback_s: saving, restoring, replaying, and reading again by a forward of its own. reread: tokens that were read
+    or replayed again. way: how the states go back.
     """
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any, way: Rollback) -> None:
         super().__init__(*arguments)
         self.read = 0
-        self._saved: tuple[int, Any] | None = None
+        self.way = way
+        self.view = StatesView(self.view.layers)
+        self.view.rows_kept = way.rows_kept
+        self._base: Base | None = None
         self._taken_back = self._gone = False
+
+    @property
+    def noted(self) -> int:
+        """Rows that the states have read behind their base, and that a way may go back to."""
+        return 0 if self._base is None else self._base.rows
+
+    @property
+    def recurrent_bytes(self) -> int:
+        """Bytes of the recurrent states of one place in the text."""
+        base = {} if self._base is None else self._base.states
+        return sum(state.nbytes for _, state in base.values() if state is not None)
 
     @property
     def unread(self) -> list[int]:
@@ -47,14 +64,14 @@ class RecurrentCache(ChainCache):
         A single token is the root of a round, which stays. A drafter feeds one at a time and takes tokens back: it has
         done so before, or does so behind a prompt for the first time.
         """
-        return count > 1 or self._taken_back or self._saved is None
+        return count > 1 or self._taken_back or self._base is None
 
     def save(self) -> None:
         """Keep the states as they are, where they have read all tokens."""
         self._taken_back = False
         if self.read and not self.unread:
             with self.timed():
-                self._saved = self.read, self._copied()
+                self._base = Base(self.read, self._states())
 
     def mend(self) -> None:
         """Go back to states of before, where tokens were taken back or a forward did not end."""
@@ -69,9 +86,11 @@ class RecurrentCache(ChainCache):
         length = self.length
         self.tokens[self.read : self.read + len(tokens)] = tokens.tolist()
         self.length, self._gone = self.read, True
+        self._begin()
         try:
             yield
             self.read += len(tokens)
+            self._note(len(tokens))
             self.reread += again
             self._gone = False
         finally:
@@ -86,36 +105,48 @@ class RecurrentCache(ChainCache):
 
     @torch.inference_mode()
     def _restore(self, most: int) -> None:
-        """The saved states, where they have read at most so many tokens, else those before the first token."""
+        """States that have read at most so many tokens: behind the base, or those before the first token."""
         with self.timed():
-            if self._saved is not None and self._saved[0] <= most:
-                self.read, states = self._saved
+            if (base := self._base) is not None and base.read <= most:
+                states, rows = self.way.states(base, most - base.read)
+                base.cut(rows)
                 self._put(states)
+                self.read = base.read + rows
+                self.reread += rows if self.way.again else 0
             else:
-                self.read, self._saved = 0, None
+                self.read, self._base = 0, None
                 self._clear()
 
-    @torch.inference_mode()
-    def _copied(self) -> Any:
-        """Convolution inputs and recurrent states of each layer that has some."""
-        return [
-            [None if part is None else part.clone() for kind in _kinds(layer) for part in kind.values()]
-            for layer in self._stateful()
-        ]
+    def _begin(self) -> None:
+        self.view.begin()
 
-    def _put(self, states: Any) -> None:
-        for layer, saved in zip(self._stateful(), states, strict=True):
-            held = [part for kind in _kinds(layer) for part in kind.values()]
-            for part, kept in zip(held, saved, strict=True):
-                if part is not None and kept is not None:
-                    part.copy_(kept)
+    def _note(self, rows: int) -> None:
+        """Note what the forward that has just ended read."""
+        if self._base is not None:
+            self._base.note(rows, self.view)
+        self.view.begin()
+
+    @torch.inference_mode()
+    def _states(self) -> States:
+        return {
+            place: (_cloned(layer.conv_states[place[1]]), self._held(place, layer.recurrent_states[place[1]]))
+            for layer, place in self.view.places()
+        }
+
+    def _held(self, place: Place, state: Tensor | None) -> Tensor | None:
+        """A state to be kept while forwards go on: itself where they replace it, else a copy."""
+        return state if place in self.view.replaced else _cloned(state)
+
+    def _put(self, states: States) -> None:
+        for layer, place in self.view.places():
+            conv, state = states[place]
+            layer.conv_states[place[1]] = _cloned(conv)
+            layer.recurrent_states[place[1]] = self._held(place, state)
 
     def _clear(self) -> None:
-        for layer in self._stateful():
-            LinearAttentionCacheLayerMixin.reset(layer)
-
-    def _stateful(self) -> list[Any]:
-        return [layer for layer in self.view.layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
+        for layer in self.view.layers:
+            if isinstance(layer, LinearAttentionCacheLayerMixin):
+                LinearAttentionCacheLayerMixin.reset(layer)
 
 
 class OwnStateCache(RecurrentCache):
@@ -125,11 +156,17 @@ class OwnStateCache(RecurrentCache):
     """
 
     def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+        super().__init__(*arguments, way=Reread())
         self.view: Any = None
 
+    def _begin(self) -> None:
+        """Nothing of it is noted."""
+
+    def _note(self, rows: int) -> None:
+        """Nothing of it is noted."""
+
     @torch.inference_mode()
-    def _copied(self) -> Any:
+    def _states(self) -> Any:
         return deepcopy(self.view)
 
     def _put(self, states: Any) -> None:
@@ -139,5 +176,5 @@ class OwnStateCache(RecurrentCache):
         self.view = None
 
 
-def _kinds(layer: Any) -> tuple[dict[int, Tensor | None], dict[int, Tensor | None]]:
-    return layer.conv_states, layer.recurrent_states
+def _cloned(part: Tensor | None) -> Tensor | None:
+    return None if part is None else part.clone()

@@ -1,39 +1,51 @@
 """Models with recurrent states or short convolutions, alone or beside attention: Mamba, Gated DeltaNet, LFM2.
 
-They read chains of drafts. What a round takes back is read again: see `RecurrentCache`.
+They read chains of drafts. What a round takes back: see `RecurrentCache`.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from sampling.forward.caches.recurrent import OwnStateCache, RecurrentCache
+from sampling.forward.caches.rollback import Replay, Reread, Rollback
 from sampling.forward.chains_only import chains_only
-from sampling.forward.models import mamba_scan
 from sampling.forward.models.adapter import CACHES
 from sampling.forward.models.chains import ChainModel
 from sampling.forward.runner import PREFILL_CHUNK
+from sampling.forward.scans import table
 
 MOST_UNREAD = 16
 """Tokens that go in front of the next forward at most; more are read by a forward of their own."""
 
 
 class RecurrentModel(ChainModel):
-    """Feeds its own forward what the states lack in front of the tokens that are asked for."""
+    """Feeds its own forward what the states lack in front of the tokens that are asked for.
+
+    way: how its states go back.
+    """
 
     keeps_rows = False  # a text is more than keys and values
     chains_because = "its states sum up all tokens before"
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(model)
-        mamba_scan.begin_from_state(model)
+        table.take_over(model)
+        self.way: Rollback = Replay()
+
+    def going(self, way: Rollback) -> Self:
+        """The same model whose states go back in this way."""
+        made = copy(self)
+        made.way = way
+        return made
 
     def new_cache(self) -> RecurrentCache:
         """See `CausalModel.new_cache`."""
-        return RecurrentCache(chains_only(self), *self._cache_arguments)
+        return RecurrentCache(chains_only(self), *self._cache_arguments, way=self.way)
 
     def forward(
         self,
@@ -65,7 +77,7 @@ class RecurrentModel(ChainModel):
             return super().forward(tokens, places, None, cache, hidden, rows)
 
     def _call(self, cache: Any, arguments: dict[str, Any]) -> Any:
-        with mamba_scan.states_of(cache.view):
+        with table.run_by(cache.view):
             return super()._call(cache, arguments)
 
     def _read_again(self, cache: RecurrentCache) -> None:
@@ -80,6 +92,10 @@ class RecurrentModel(ChainModel):
 
 class OwnStateModel(RecurrentModel):
     """A recurrent model that keeps its states in an object of its own, which its forward returns."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__(model)
+        self.way = Reread()
 
     def new_cache(self) -> OwnStateCache:
         """See `CausalModel.new_cache`."""
