@@ -133,7 +133,8 @@ draft at a position stays the same, among the rounds that reach the position.
 **Taking tokens back.** Where a target keeps a row of each token, a rejection is a crop and costs nothing. A target with
 recurrent states goes back to states of before. Its recurrence runs again over the round's root and its accepted
 drafts, or they go through the whole model again, in front of the next round (`rollback_way`). The profile of the pair
-times this: b for a rejection, w for each token that is read or replayed again. In rounds with n drafts, of which the first i are all accepted with probability S_i (S_0 = 1),
+times this: b for a rejection, w for each token that is read or replayed again. In rounds with n drafts, of which the
+first i are all accepted with probability S_i (S_0 = 1),
 
     B = r b + t w,    r = 1 - S_n,    t = S_0 + S_1 + ... + S_(n-1) - n S_n
 

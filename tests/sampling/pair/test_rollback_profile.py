@@ -6,11 +6,13 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from egag.rollback_price import FREE, RollbackPrice
+from sampling.forward.caches.rollback import Reread
+from sampling.forward.models.recurrent import RecurrentModel
 from sampling.forward.runner import ModelRunner
 from sampling.loading.adapt import adapted
 from sampling.measure.profiling import finished, measuring
@@ -84,8 +86,8 @@ def test_two_rounds_need_room() -> None:
 
 
 def states_pair() -> Pair:
-    model = adapted("mamba", random_model(mamba()))
-    return replace(tiny_pair(window=256), target=ModelRunner(model), drafter=None, drafter_info=None)
+    model = cast(RecurrentModel, adapted("mamba", random_model(mamba())))
+    return replace(tiny_pair(window=256), target=ModelRunner(model.going(Reread())), drafter=None, drafter_info=None)
 
 
 def profile_of(pair: Pair, steps: int = 1500) -> LatencyProfile:
