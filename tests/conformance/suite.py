@@ -125,11 +125,13 @@ def check_account(events: list[Event], prompt: Prompt) -> None:
     assert all(a <= t for a, t in zip(account.accepted_at, account.tested_at, strict=False))
 
 
-def check_distribution(case: Case, pair: Pair, processor: LogitsProcessor, length: int = 2, runs: int = RUNS) -> None:
+def check_distribution(
+    case: Case, pair: Pair, processor: LogitsProcessor, length: int = 2, runs: int = RUNS, prompt: Prompt = PROMPT
+) -> None:
     """The joint distribution of the first `length` tokens over many runs is the target's own."""
-    exact = exact_distribution(pair, processor, length)
+    exact = exact_distribution(pair, processor, length, prompt)
     drafter = case.drafter(pair)
-    outputs = (output(run(case, pair, processor, length, seed, drafter=drafter)) for seed in range(runs))
+    outputs = (output(run(case, pair, processor, length, seed, prompt, drafter)) for seed in range(runs))
     check_counts(Counter(map(tuple, outputs)), exact)
 
 
