@@ -58,9 +58,9 @@ class ExternalEngine(ABC):
         """See `Engine.text`."""
         return self.home.text(ids)
 
-    def reference(self, prompt: Sequence[int], said: Sequence[int]) -> NoiseFloor:
+    def reference(self, prompt: Sequence[int], said: Sequence[int], processor: ChosenPart) -> NoiseFloor:
         """See `Engine.reference`: our target says it, whatever engine wrote."""
-        return self.home.reference(prompt, said)
+        return self.home.reference(prompt, said, processor)
 
     def referee(self, prompt: Sequence[int], output: Sequence[int]) -> RefereeResult:
         """See `Engine.referee`."""
@@ -97,6 +97,9 @@ def wanted(values: Mapping[str, Any], prompt: Sequence[int]) -> TextRequest:
 
 def sampler(processor: ChosenPart) -> tuple[float, int, float]:
     """Temperature (0 is greedy), top_k (0 is all) and top_p (1 is all) of a processor."""
+    if processor.options:
+        options = ", ".join(name for name, _ in processor.options)
+        raise UserError(f"{options} given, which other engines are not asked for; expected a processor without")
     if processor.name == "greedy":
         return 0.0, 0, 1.0
     names = (parameter.name for parameter in PROCESSORS[processor.name].parameters)

@@ -16,6 +16,7 @@ from sampling.methods.tables import METHODS
 from sampling.pair.model_info import ModelInfo
 from sampling.pair.profile import LatencyProfile
 from utils.events import Event
+from utils.parameter import ChosenPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +97,8 @@ class Engine(Protocol):
         """Whether the method's output has the target's own distribution under these values."""
         ...
 
-    def reference(self, prompt: Sequence[int], said: Sequence[int]) -> NoiseFloor:
-        """The target's logits after a prompt and the answer `said`.
+    def reference(self, prompt: Sequence[int], said: Sequence[int], processor: ChosenPart) -> NoiseFloor:
+        """The target's logits after a prompt and the answer `said`, as processors of the text leave them.
 
         They show whether differing outputs are a near tie.
         """

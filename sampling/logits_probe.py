@@ -13,6 +13,7 @@ from egag.drafter_chooser import DrafterChooser
 from egag.length_rule import LengthRule
 from egag.tree_growth import TreeGrowth
 from egag.truncation import Truncation
+from sampling.processors.with_text import WithText, rows_of
 from utils.events import Round
 from utils.logits_processor import LogitsProcessor
 
@@ -57,7 +58,8 @@ class LogitsProbe:
             rule.watch = partial(_ProbedRule, probe=self)
         else:
             rule = _ProbedRule(rule, self)
-        return _Processor(processor, self), rule
+        rows = _Processor(rows_of(processor), self)
+        return WithText(rows, processor.changes) if isinstance(processor, WithText) else rows, rule
 
     def take(self) -> ObservedRound:
         """The record of the last round."""

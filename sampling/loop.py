@@ -69,7 +69,8 @@ def judge(
     seq: sequence.Sequence, proposal: Proposal, output: Output, verification: Verification
 ) -> StepGenerator[Verdict]:
     """Verify the drafts with the target's logits."""
-    verdict: Verdict = yield ForwardRequest(verification, RoundInput(seq, proposal, output.logits))
+    logits = output.logits if seq.changes is None else seq.changes.of_round(seq.tokens, proposal, output.logits)
+    verdict: Verdict = yield ForwardRequest(verification, RoundInput(seq, proposal, logits))
     return verdict
 
 
@@ -118,7 +119,7 @@ def decode(
     clock = PhaseClock(target.device)
     clock.start()
     seq = begin(target, gamma, processor, ids, max_new_tokens, stop, seed)
-    generation, verification = target.generation, verification_of(target, verifier, processor)
+    generation, verification = target.generation, verification_of(target, verifier, seq.processor)
     seq.hidden = read_in(target, seq.tokens, drafter.needs_hidden, handover)
     clock.lap("prefill")
     drafter.begin(seq)

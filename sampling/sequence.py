@@ -10,6 +10,7 @@ from torch import Tensor
 from egag.length_rule import LengthRule
 from sampling.forward.runner import Runner
 from sampling.forward.tree import is_chain
+from sampling.processors.with_text import TextChanges
 from utils.device.sent import sent
 from utils.events import FinishReason, Round
 from utils.logits_processor import LogitsProcessor
@@ -28,6 +29,7 @@ class Sequence:
     states `[m, H]` of the positions just committed. last: the last round, with this sequence's share of a batch's
     times. live: the number of sequences that share its forwards. reason: why the text ended; None while it continues.
     most_drafts: the most drafts of a path in one round. taken_back: what the rounds so far took back, see `rollback`.
+    processor: makes probabilities of a row by itself. changes: what changes the logits before it, by the text.
     """
 
     tokens: list[int]
@@ -48,6 +50,7 @@ class Sequence:
     live: int = 1
     most_drafts: int = MOST_DRAFTS
     taken_back: tuple[float, int] = (0.0, 0)
+    changes: TextChanges | None = None
 
     def __post_init__(self) -> None:
         self.prompt_length = self.prompt_length or len(self.tokens)

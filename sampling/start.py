@@ -6,6 +6,7 @@ from collections.abc import Sequence as ListOf
 from egag.length_rule import LengthRule
 from sampling.arguments import check_room
 from sampling.forward.runner import Runner
+from sampling.processors.with_text import changes_of, rows_of
 from sampling.sequence import Sequence
 from utils.logits_processor import LogitsProcessor
 from utils.numbers.random_numbers import CounterRNG
@@ -28,5 +29,6 @@ def begin(
     check_room(target, reading.tokens, max_new_tokens)
     gamma.begin()
     tokens, encoder_ids = list(reading.tokens), reading.encoder_ids
-    rng = CounterRNG(seed, prompt)
-    return Sequence(tokens, target, processor, rng, gamma, max_new_tokens, stop, encoder_ids)
+    rng, rows = CounterRNG(seed, prompt), rows_of(processor)
+    changes = changes_of(processor, tokens, target.vocab_size, target.device, stop)
+    return Sequence(tokens, target, rows, rng, gamma, max_new_tokens, stop, encoder_ids, changes=changes)

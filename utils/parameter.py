@@ -75,13 +75,18 @@ class Parametrised(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChosenPart:
-    """A part's name with its arguments, as typed in one value: `nucleus 0.8 0.9`."""
+    """A part's name with its arguments, as typed in one value: `nucleus 0.8 0.9 min_p=0.1`.
+
+    options: what any of the parts may have besides, by name.
+    """
 
     name: str
     arguments: tuple[Any, ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
 
     def __str__(self) -> str:
-        return " ".join([self.name, *(_shown(a) if isinstance(a, float) else str(a) for a in self.arguments)])
+        given = (_shown(a) if isinstance(a, float) else str(a) for a in self.arguments)
+        return " ".join([self.name, *given, *(f"{name}={value}" for name, value in self.options)])
 
 
 def _shown(value: float) -> str:
@@ -225,25 +230,44 @@ def choices(name: str, default: str, help: str, allowed: tuple[str, ...]) -> Par
     return Parameter(name, default, help, "NAME NAME ...", parse, str, allowed)
 
 
-def chosen(name: str, default: ChosenPart, help: str, parts: Mapping[str, Parametrised]) -> Parameter:
-    """A line of a table with its arguments, by position or as `key=value`; shown without trailing defaults."""
+def chosen(
+    name: str,
+    default: ChosenPart,
+    help: str,
+    parts: Mapping[str, Parametrised],
+    options: Mapping[str, Parameter] | None = None,
+) -> Parameter:
+    """A line of a table with its arguments, by position or as `key=value`; shown without trailing defaults.
+
+    options: what may follow the arguments of any line, as `key=value`.
+    """
+    options = options or {}
 
     def parse(text: str) -> ChosenPart:
         head, *rest = text.split() or [""]
         part = parts[head.lower()]
-        return ChosenPart(part.name, _arguments(name, part, rest))
+        asked = [word.partition("=") for word in rest]
+        besides = {key: value for key, equals, value in asked if equals and key in options}
+        mine = [word for word in rest if word.partition("=")[0] not in besides]
+        if len(mine) + len(besides) < len(rest):
+            raise UserError(f"{name}: an option is given twice in {quoted(text)}; expected once")
+        arguments = _arguments(name, part, mine, tuple(options))
+        return ChosenPart(
+            part.name, arguments, tuple((o, options[o].parse(besides[o])) for o in options if o in besides)
+        )
 
     def show(value: ChosenPart) -> str:
         arguments = list(value.arguments)
         while arguments and arguments[-1] == parts[value.name].parameters[len(arguments) - 1].default:
             arguments.pop()
-        return str(ChosenPart(value.name, tuple(arguments)))
+        shown = tuple((option, options[option].show(held)) for option, held in value.options)
+        return str(ChosenPart(value.name, tuple(arguments), shown))
 
     usage = " | ".join(" ".join([part.name, *(p.name for p in part.parameters)]) for part in parts.values())
     return Parameter(name, default, help, usage, parse, show, tuple(parts))
 
 
-def _arguments(name: str, part: Parametrised, words: list[str]) -> tuple[Any, ...]:
+def _arguments(name: str, part: Parametrised, words: list[str], options: tuple[str, ...]) -> tuple[Any, ...]:
     """Words matched to the part's parameters; a missing one takes its default or is an error."""
     values_by_name: dict[str, str] = {}
     order = [p.name for p in part.parameters]
@@ -251,7 +275,7 @@ def _arguments(name: str, part: Parametrised, words: list[str]) -> tuple[Any, ..
     for position, word in enumerate(words):
         key, equals, value = word.partition("=")
         if equals and key not in order:
-            raise UnknownName(f"argument of {part.name}", key, order)
+            raise UnknownName(f"argument of {part.name}", key, [*order, *options])
         if not equals and position >= len(order):
             raise UserError(f"{name}: too many arguments in {quoted(' '.join([part.name, *words]))}; expected {usage}")
         key, value = (key, value) if equals else (order[position], word)

@@ -4,6 +4,7 @@ from abc import abstractmethod
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from egag.draft_distribution import LogitsDistribution
 from egag.length_rule import LengthRule
@@ -85,13 +86,14 @@ class ForwardDrafter(Drafter):
         common = seq.runner.vocab_size
         if isinstance(self.shape, BestFirst):
             ahead = yield from self.ahead(seq, min(limit, gamma.gamma, self.shape.tokens))
-            return best_first(ahead[:, :common], self.shape.tokens, gamma)
+            return best_first(_Drafted(seq).root(ahead[:, :common]), self.shape.tokens, gamma)
+        drafted = _Drafted(seq)
 
         def feed(tokens: Tensor, parents: Tensor | None) -> StepGenerator[Tensor]:
-            """`feed` over the tokens that the pair has in common."""
-            return (yield from self.feed(seq, tokens, parents))[:, :common]
+            """`feed` over the tokens that the pair has in common, changed by the text."""
+            return drafted.behind(tokens, parents, (yield from self.feed(seq, tokens, parents))[:, :common])
 
-        logits = (yield from self.root(seq))[:, :common]
+        logits = drafted.root((yield from self.root(seq))[:, :common])
         first = logits[0].clone()  # the output of a forward is valid until the next forward
         if self.shape is None:
             return (yield from self._chain(seq, gamma, limit, logits, first, feed))
@@ -130,3 +132,35 @@ class ForwardDrafter(Drafter):
         if probs:
             return Proposal(torch.cat(tokens), None, torch.cat(probs), first)
         return Proposal(torch.cat(tokens), None, None, first, one_if_finite(torch.cat(best)))
+
+
+class _Drafted:
+    """The drafts of a round so far, by whose text a drafter's logits are changed where the target's are."""
+
+    def __init__(self, seq: Sequence) -> None:
+        self._seq = seq
+        self._tokens = torch.empty(0, dtype=torch.long, device=seq.device)
+        self._paths = torch.zeros(0, 0, dtype=torch.bool, device=seq.device)
+
+    def root(self, logits: Tensor) -> Tensor:
+        """Logits `[m, V]` behind the text, changed."""
+        return self._changed(self._paths.new_zeros(len(logits), 0), logits)
+
+    def behind(self, tokens: Tensor, parents: Tensor | None, logits: Tensor) -> Tensor:
+        """Logits `[k, V]` behind k more drafts, changed; see `ForwardDrafter.feed`."""
+        if self._seq.changes is None:
+            return logits
+        before, count = len(self._tokens), len(tokens)
+        above = torch.full((count,), before - 1) if parents is None else parents
+        none = self._paths.new_zeros(1, before)
+        lines = torch.cat([none, self._paths]).index_select(0, above.to(self._seq.device) + 1)
+        paths = torch.cat([lines, torch.eye(count, dtype=torch.bool, device=lines.device)], dim=1)
+        self._paths = torch.cat([F.pad(self._paths, (0, count)), paths])
+        self._tokens = torch.cat([self._tokens, tokens.to(self._seq.device)])
+        return self._changed(paths, logits)
+
+    def _changed(self, paths: Tensor, logits: Tensor) -> Tensor:
+        changes = self._seq.changes
+        if changes is None:
+            return logits
+        return changes.of_drafts(self._seq.tokens, self._tokens, paths, logits).to(logits.device)

@@ -1,7 +1,7 @@
 """The row behind a text, computed in two ways: how far they differ is what the number format can resolve there."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,6 +21,11 @@ class NoiseFloor:
     block: Tensor
     stepped: Tensor
     eps: float
+
+    def changed(self, change: Callable[[Tensor], Tensor]) -> "NoiseFloor":
+        """The same of both rows after a change of logits `[1, V]`."""
+        block, stepped = (change(row.unsqueeze(0))[0] for row in (self.block, self.stepped))
+        return replace(self, block=block, stepped=stepped)
 
 
 def noise_floor(runner: Runner, prompt: Sequence[int], said: Sequence[int]) -> NoiseFloor:

@@ -117,7 +117,8 @@ class Comparison:
             return None
         if name not in self._judged:
             ids = reference.metrics.output_ids, run.metrics.output_ids
-            ask, target = partial(self.engine.reference, run.prompt), self.engine.describe().target
+            target = self.engine.describe().target
+            ask = partial(self.engine.reference, run.prompt, processor=run.values["processor"])
             self._judged[name] = judge(ask, *ids, target.batch_invariant)
         return self._judged[name]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sampling.methods.chat_template import KWARGS, THINKING
-from sampling.methods.choices import PROCESSORS
+from sampling.methods.choices import OPTIONS, PROCESSORS
 from sampling.methods.part import Bound
 from sampling.methods.tables import METHODS
 from utils.errors import UserError
@@ -13,7 +13,7 @@ from utils.registry import Registry
 
 GENERAL = (
     integer("length", 100, "maximum number of new tokens", minimum=1, maximum=MOST_TOKENS),
-    chosen("processor", ChosenPart("greedy", (1.0,)), "how tokens are chosen from the logits", PROCESSORS),
+    chosen("processor", ChosenPart("greedy", (1.0,)), "how tokens are chosen from the logits", PROCESSORS, OPTIONS),
     integer("seed", 42, "random seed of every method", minimum=0, maximum=LARGEST),
     toggle("cache", True, "KV cache; off recomputes all tokens in every forward (slow)"),
     toggle("chat", True, "wrap the prompt in the model's chat template"),

@@ -13,7 +13,7 @@ from sampling.batch import Batch, Request, decode_many
 from sampling.beam import BeamSearch
 from sampling.drafter import Drafter
 from sampling.engine import Description, Text
-from sampling.forward.noise_floor import NoiseFloor, noise_floor
+from sampling.forward.noise_floor import NoiseFloor
 from sampling.forward.referee import RefereeResult, refereed
 from sampling.forward.requests import OUT_OF_MEMORY
 from sampling.forward.runner import Runner, WholeRunner
@@ -31,10 +31,12 @@ from sampling.pair.pair_messages import out_of_memory
 from sampling.pair.profile import LatencyProfile, plain_cost
 from sampling.pair.profile_store import with_stored
 from sampling.prefilled.shared import Prefills
+from sampling.processors.with_text import processed_noise_floor
 from sampling.verify.lossy import RejectAllVerifier
 from sampling.verify.verifier import Verifier
 from utils.errors import NoDistribution, UserError
 from utils.events import Event
+from utils.parameter import ChosenPart
 
 T = TypeVar("T")
 _VERSION = version("speculative-workbench")
@@ -103,9 +105,9 @@ class PairEngine:
         """See `Engine.text`."""
         return self.pair.decode(ids)
 
-    def reference(self, prompt: Sequence[int], said: Sequence[int]) -> NoiseFloor:
+    def reference(self, prompt: Sequence[int], said: Sequence[int], processor: ChosenPart) -> NoiseFloor:
         """See `Engine.reference`."""
-        return noise_floor(self.pair.target, prompt, said)
+        return processed_noise_floor(self.pair.target, prompt, said, make_processor(processor), self.pair.stop)
 
     def referee(self, prompt: Sequence[int], output: Sequence[int]) -> RefereeResult:
         """See `Engine.referee`."""
@@ -263,18 +265,8 @@ class PairEngine:
         processor = make_processor(values["processor"])
         if raw is not None:
             processor, rule = raw.over(processor, rule)
-        decoded = partial(
-            decode,
-            target,
-            drafter,
-            rule,
-            verifier,
-            processor,
-            prompt,
-            max_new_tokens=values["length"],
-            stop=self.pair.stop,
-            seed=values["seed"],
-        )
+        parts, length, seed = (target, drafter, rule, verifier, processor, prompt), values["length"], values["seed"]
+        decoded = partial(decode, *parts, max_new_tokens=length, stop=self.pair.stop, seed=seed)
         return self._within_memory(self._begun(decoded, target, drafter.needs_hidden, prompt), target.device)
 
     def _begun(
