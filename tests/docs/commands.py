@@ -60,6 +60,7 @@ RULES = {
     "scripts/invariance_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
     "scripts/lean_parity.py": Rule(Kind.LEFT_OUT, "it needs a checkpoint that no package of the lock holds"),
     "scripts/lean_cost.py": Rule(Kind.LEFT_OUT, "minutes, and it measures the machine alone"),
+    "scripts/rollback_cost.py": Rule(Kind.LEFT_OUT, "minutes, and it measures the machine alone"),
     "scripts/packed_cost.py": Rule(Kind.LEFT_OUT, "minutes, and it measures the machine alone"),
     "scripts/spin_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
     "scripts/compare_checkouts.py": Rule(Kind.LEFT_OUT, "minutes, and it needs two checkouts"),
