@@ -29,7 +29,7 @@ class Sequence:
     states `[m, H]` of the positions just committed. last: the last round, with this sequence's share of a batch's
     times. live: the number of sequences that share its forwards. reason: why the text ended; None while it continues.
     most_drafts: the most drafts of a path in one round. taken_back: what the rounds so far took back, see `rollback`.
-    processor: makes probabilities of a row by itself. changes: what changes the logits before it, by the text.
+    changes: what changes logits by the text, before `processor` makes probabilities of a row by itself.
     """
 
     tokens: list[int]

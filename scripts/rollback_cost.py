@@ -1,7 +1,7 @@
 """What a rejection costs on recurrent targets: `uv run scripts/rollback_cost.py`, minutes each.
 
 Random weights, in the shape of a published small model. A turn plays a text in each way, and by transformers' own
-scans: rounds of a root and four drafts, two of which are accepted. All take turns. Names after the command: these alone.
+scans: rounds of a root and four drafts, two of them accepted. All take turns. Names after the command: these alone.
 """
 
 import utils.device.threads  # noqa: F401
