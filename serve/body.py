@@ -8,16 +8,15 @@ from typing import Any, Protocol, TypeVar
 
 from ablation.plan.grid import Configuration
 from sampling.methods.chat_template import KWARGS, THINKING, UNTOLD, TemplateVariables
-from sampling.methods.settings import PARAMETERS
 from sampling.methods.tables import METHODS
 from serve.errors import ApiError, refused_as, wrong_field
 from serve.jobs import ParsedRequest, TextOrder
 from serve.messages import conversation
+from serve.processor_fields import SAMPLING, processor_of
 from serve.requested_method import requested_method
 from utils.errors import UnknownName, UserError, checked_text, one_of
 from utils.json_text import read_json
-from utils.parameter import LARGEST, ChosenPart, Parameter
-from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
+from utils.parameter import LARGEST
 from utils.text import quoted
 
 T = TypeVar("T")
@@ -27,7 +26,6 @@ _KINDS: Mapping[type, str] = {bool: "true or false", str: "a text", int: "an int
 MOST_STOPS, LONGEST_STOP = 16, 256
 COMPLETION_TOKENS = 16
 _SEEDS = 2**31
-_LARGEST = 1e6
 
 # What OpenAI's API has and this server does not do: only the values that ask for nothing are taken.
 _NOT_DONE: Mapping[str, tuple[Any, ...]] = {
@@ -37,9 +35,6 @@ _NOT_DONE: Mapping[str, tuple[Any, ...]] = {
     "suffix": ("",),
     "logprobs": (False, 0),
     "top_logprobs": (0,),
-    "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
     "response_format": ({"type": "text"},),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
@@ -50,7 +45,6 @@ _NOT_DONE: Mapping[str, tuple[Any, ...]] = {
     "store": (False,),
 }
 _UNUSED: Mapping[str, type] = {"user": str, "metadata": dict, "safety_identifier": str, "service_tier": str}
-_SAMPLING = ("temperature", "top_p", "top_k")
 _COMMON = (
     "model",
     "stream",
@@ -58,7 +52,7 @@ _COMMON = (
     "seed",
     "stop",
     "max_tokens",
-    *_SAMPLING,
+    *SAMPLING,
     "ignore_eos",
     "return_token_ids",
     "speculative",
@@ -134,7 +128,7 @@ class _Fields:
     def asked(self, kind: Any, prompts: Sequence[tuple[int, ...]], model: Model, usual: int) -> ParsedRequest:
         """The request for these prompts. usual: tokens to write where it does not say. Raises `ApiError`."""
         self._check_model(model)
-        configuration, processor = self._configuration(model), self._processor()
+        configuration, processor = self._configuration(model), processor_of(self, model.vocab_size)
         seed, stops = self._seed(), self._stops()
         ends = self.get("ignore_eos", bool, False)
         orders = [
@@ -230,34 +224,6 @@ class _Fields:
         if options and not stream:
             raise ApiError(400, "stream_options given without stream; expected both", "stream_options")
         return _Fields(options).get("include_usage", bool, False)
-
-    def _processor(self) -> ChosenPart:
-        """Greedy at temperature 0, else what its numbers ask for; OpenAI's temperature is 1 where none is given."""
-        temperature = self._number("temperature", 1.0, TEMPERATURE, 0.0)
-        mass, most = self._number("top_p", 1.0, TOP_P, 1.0), self.get("top_k", int, -1)
-        if most not in (-1, 0):
-            refused_as("top_k", partial(TOP_K.checked, most))
-        if temperature == 0:
-            return self._chosen("greedy", "temperature")
-        kept = "" if most in (-1, 0) else f" {most}"
-        nucleus = "" if mass == 1 else f" {mass!r}"
-        name = {(False, False): "multinomial", (True, False): "topk", (False, True): "nucleus"}.get(
-            (bool(kept), bool(nucleus)), "topknucleus"
-        )
-        return self._chosen(f"{name} {temperature!r}{kept}{nucleus}", "temperature")
-
-    def _chosen(self, text: str, name: str) -> ChosenPart:
-        chosen: ChosenPart = refused_as(name, lambda: PARAMETERS["processor"].parse(text))
-        return chosen
-
-    def _number(self, name: str, default: float, parameter: Parameter, other: float) -> float:
-        """A field within a parameter's limits, or this other value. Raises `ApiError`."""
-        value = self.given.get(name, default)
-        if type(value) not in (int, float) or not abs(value) <= _LARGEST:
-            raise wrong_field(name, value, f"a number up to {_LARGEST:g}")
-        if value != other:
-            refused_as(name, partial(parameter.checked, float(value)))
-        return float(value)
 
     def _configuration(self, model: Model) -> Configuration:
         """The method of `speculative`, with the values that it gives."""

@@ -49,6 +49,31 @@ def request(**fields: Any) -> ParsedRequest:
         ({}, {}),
         ({"temperature": 0}, {"processor": ChosenPart("greedy", (1.0,))}),
         ({"temperature": 0.5}, {"processor": ChosenPart("multinomial", (0.5,))}),
+        ({"min_p": 0.1}, {"processor": ChosenPart("multinomial", (1.0,), (("min_p", 0.1),))}),
+        ({"min_p": 0, "repetition_penalty": 1, "min_tokens": 0, "logit_bias": {}}, {}),
+        (
+            {
+                "temperature": 0,
+                "repetition_penalty": 1.2,
+                "frequency_penalty": -0.5,
+                "presence_penalty": 1,
+                "min_tokens": 4,
+                "logit_bias": {"2": -100},
+            },
+            {
+                "processor": ChosenPart(
+                    "greedy",
+                    (1.0,),
+                    (
+                        ("logit_bias", ((2, -100.0),)),
+                        ("repetition", 1.2),
+                        ("frequency", -0.5),
+                        ("presence", 1.0),
+                        ("min_tokens", 4),
+                    ),
+                )
+            },
+        ),
         ({"temperature": 1e6}, {"processor": ChosenPart("multinomial", (1e6,))}),
         ({"top_k": 5}, {"processor": ChosenPart("topk", (1.0, 5))}),
         ({"top_k": 1}, {"processor": ChosenPart("topk", (1.0, 1))}),
