@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from repl.replies import Message, Reply
 from repl.screen.view import View
 from repl.session import Session
+from sampling.methods.choices import OPTIONS
 from sampling.methods.rules import CONTROLLERS, DRAFT_RULE
 from sampling.methods.tables import DRAFTERS, METHODS, SEARCHES
 from sampling.methods.verifiers import JUDGING
@@ -113,7 +114,8 @@ _DETAILS = {
     "thinking": "It sets enable_thinking or thinking, whichever the template reads. A template without either is "
     "refused.",
     "chat_template_kwargs": "Only variables that the template reads are taken. {} takes them all back.",
-    "processor": "Arguments are positional or named: topk 0.8 top_k=20.",
+    "processor": "Arguments are positional or named: topk 0.8 top_k=20. Options may follow, as in nucleus 0.8 0.9 "
+    f"repetition=1.1: {', '.join(OPTIONS)} (docs/processors.md).",
 }
 _TOGGLE = "Without an argument it toggles the setting; on or off sets it."
 _FEW = 3  # of many ways, so many are named
