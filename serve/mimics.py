@@ -121,7 +121,7 @@ def _sglang(body: Body) -> Body:
 def _llamacpp(body: Body) -> Body:
     """Its own defaults; what asks for no more than what is done anyway is left out."""
     usual = {"max_tokens": 128, "temperature": 0.8, "top_p": 0.95, "top_k": 40}
-    idle = {"cache_prompt": (True, False), "return_tokens": (True,), "min_p": (0,)}
+    idle = {"cache_prompt": (True, False), "return_tokens": (True,)}
     kept = {name: value for name, value in body.items() if value not in idle.get(name, ())}
     renamed = _alone(_renamed(kept, {"n_predict": "max_tokens"}), "prompt")
     return {**usual, **renamed, "return_token_ids": True}

@@ -70,7 +70,7 @@ def test_what_the_engine_reads_is_what_the_loop_did(pair: Pair, name: str, metho
         ("sglang", {"text": "a"}, "true"),
         ("sglang", {"text": "a", "input_ids": [5], "stream": True}, "input_ids"),
         ("sglang", {"text": "a", "sampling_params": [], "stream": True, "x": 1}, "x"),
-        ("llamacpp", {"prompt": "a", "min_p": 0.1, "stream": True}, "min_p"),
+        ("llamacpp", {"prompt": "a", "mirostat": 2, "stream": True}, "mirostat"),
     ],
 )
 def test_what_a_shape_does_not_know_is_refused_by_name(
