@@ -12,8 +12,7 @@ from sampling.methods.tables import METHODS
 from serve.errors import ApiError, refused_as, wrong_field
 from serve.jobs import ParsedRequest, TextOrder
 from serve.messages import conversation
-from serve.processor_fields import SAMPLING, processor_of
-from serve.requested_method import requested_method
+from serve.requested import SAMPLING, processor_of, requested_method
 from utils.errors import UnknownName, UserError, checked_text, one_of
 from utils.json_text import read_json
 from utils.parameter import LARGEST

@@ -85,11 +85,11 @@ class ChosenPart:
     options: tuple[tuple[str, Any], ...] = ()
 
     def __str__(self) -> str:
-        given = (_shown(a) if isinstance(a, float) else str(a) for a in self.arguments)
+        given = (shown_number(a) if isinstance(a, float) else str(a) for a in self.arguments)
         return " ".join([self.name, *given, *(f"{name}={value}" for name, value in self.options)])
 
 
-def _shown(value: float) -> str:
+def shown_number(value: float) -> str:
     """The number as text that reads back as the same number: 1, 0.1, 0.12345678."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
@@ -153,7 +153,7 @@ def number(
         return value
 
     least = minimum if minimum > float("-inf") else None
-    return Parameter(name, default, help, usage, parse, _shown, least=least)
+    return Parameter(name, default, help, usage, parse, shown_number, least=least)
 
 
 def numbers(name: str, default: tuple[float, ...], help: str, *, minimum: float, maximum: float) -> Parameter:
@@ -172,7 +172,7 @@ def numbers(name: str, default: tuple[float, ...], help: str, *, minimum: float,
         except UserError:
             raise wrong_value(name, text, usage) from None
 
-    return Parameter(name, default, help, usage, parse, lambda values: ",".join(map(_shown, values)), between=";")
+    return Parameter(name, default, help, usage, parse, lambda values: ",".join(map(shown_number, values)), between=";")
 
 
 def _range(above: float, minimum: float, below: float, maximum: float) -> str:
@@ -246,15 +246,9 @@ def chosen(
     def parse(text: str) -> ChosenPart:
         head, *rest = text.split() or [""]
         part = parts[head.lower()]
-        asked = [word.partition("=") for word in rest]
-        besides = {key: value for key, equals, value in asked if equals and key in options}
-        mine = [word for word in rest if word.partition("=")[0] not in besides]
-        if len(mine) + len(besides) < len(rest):
-            raise UserError(f"{name}: an option is given twice in {quoted(text)}; expected once")
-        arguments = _arguments(name, part, mine, tuple(options))
-        return ChosenPart(
-            part.name, arguments, tuple((o, options[o].parse(besides[o])) for o in options if o in besides)
-        )
+        given = _by_name(name, part, rest, options)
+        besides = ((option, parameter.parse(given[option])) for option, parameter in options.items() if option in given)
+        return ChosenPart(part.name, _arguments(name, part, given), tuple(besides))
 
     def show(value: ChosenPart) -> str:
         arguments = list(value.arguments)
@@ -263,31 +257,42 @@ def chosen(
         shown = tuple((option, options[option].show(held)) for option, held in value.options)
         return str(ChosenPart(value.name, tuple(arguments), shown))
 
-    usage = " | ".join(" ".join([part.name, *(p.name for p in part.parameters)]) for part in parts.values())
+    usage = " | ".join(map(_usage, parts.values()))
     return Parameter(name, default, help, usage, parse, show, tuple(parts))
 
 
-def _arguments(name: str, part: Parametrised, words: list[str], options: tuple[str, ...]) -> tuple[Any, ...]:
-    """Words matched to the part's parameters; a missing one takes its default or is an error."""
+def _by_name(name: str, part: Parametrised, words: list[str], options: Mapping[str, Parameter]) -> dict[str, str]:
+    """Words matched to the part's parameters, by position or by name, and to options, by name."""
     values_by_name: dict[str, str] = {}
-    order = [p.name for p in part.parameters]
-    usage = " ".join([part.name, *order])
-    for position, word in enumerate(words):
+    order, position = [p.name for p in part.parameters], 0
+    for word in words:
         key, equals, value = word.partition("=")
-        if equals and key not in order:
+        if equals and key not in (*order, *options):
             raise UnknownName(f"argument of {part.name}", key, [*order, *options])
-        if not equals and position >= len(order):
-            raise UserError(f"{name}: too many arguments in {quoted(' '.join([part.name, *words]))}; expected {usage}")
-        key, value = (key, value) if equals else (order[position], word)
+        if not equals:
+            if position >= len(order):
+                given = quoted(" ".join([part.name, *words]))
+                raise UserError(f"{name}: too many arguments in {given}; expected {_usage(part)}")
+            key, value = order[position], word
         if key in values_by_name:
             raise UserError(f"{name}: {key} is given twice in {quoted(' '.join([part.name, *words]))}; expected once")
         values_by_name[key] = value
+        position += key in order
+    return values_by_name
+
+
+def _arguments(name: str, part: Parametrised, given: Mapping[str, str]) -> tuple[Any, ...]:
+    """The values of the part's parameters; a missing one takes its default or is an error."""
     values = []
     for parameter in part.parameters:
-        if parameter.name in values_by_name:
-            values.append(parameter.parse(values_by_name[parameter.name]))
+        if parameter.name in given:
+            values.append(parameter.parse(given[parameter.name]))
         elif parameter.default is None:
-            raise UserError(f"{name}: {part.name} needs {parameter.name}; expected {usage}")
+            raise UserError(f"{name}: {part.name} needs {parameter.name}; expected {_usage(part)}")
         else:
             values.append(parameter.default)
     return tuple(values)
+
+
+def _usage(part: Parametrised) -> str:
+    return " ".join([part.name, *(p.name for p in part.parameters)])

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from utils.errors import wrong_value
-from utils.parameter import LARGEST, Parameter, integer, number, read_integer, read_number
+from utils.parameter import LARGEST, Parameter, integer, number, read_integer, read_number, shown_number
 
 # Beyond these logits are no numbers in float32 once they are divided; greedy is what the lower one comes to.
 COLDEST, HOTTEST = 1e-10, 1e10
@@ -57,5 +57,5 @@ LOGIT_BIAS = _between_slashes(
     "added to the logits of tokens",
     "ID:NUMBER/ID:NUMBER/...",
     _bias,
-    lambda pair: f"{pair[0]}:{pair[1]:g}",
+    lambda pair: f"{pair[0]}:{shown_number(pair[1])}",
 )

@@ -15,6 +15,7 @@ from sampling.drafters.drawing import BEST, WithoutReplacement, drawing
 from sampling.forward.requests import ForwardRequest, StepGenerator
 from sampling.forward.tree import Parents
 from sampling.heads.config import HeadConfig
+from sampling.processors.with_text import TextChanges
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from utils.errors import UserError
@@ -138,17 +139,19 @@ class _Drafted:
     """The drafts of a round so far, by whose text a drafter's logits are changed where the target's are."""
 
     def __init__(self, seq: Sequence) -> None:
-        self._seq = seq
-        self._tokens = torch.empty(0, dtype=torch.long, device=seq.device)
-        self._paths = torch.zeros(0, 0, dtype=torch.bool, device=seq.device)
+        self._seq, self._changes = seq, seq.changes
 
     def root(self, logits: Tensor) -> Tensor:
-        """Logits `[m, V]` behind the text, changed."""
-        return self._changed(self._paths.new_zeros(len(logits), 0), logits)
+        """Logits `[m, V]` behind the text, changed; a round begins with them."""
+        if self._changes is None:
+            return logits
+        self._tokens = torch.empty(0, dtype=torch.long, device=self._seq.device)
+        self._paths = torch.zeros(0, 0, dtype=torch.bool, device=self._seq.device)
+        return self._changed(self._changes, self._paths.new_zeros(len(logits), 0), logits)
 
     def behind(self, tokens: Tensor, parents: Tensor | None, logits: Tensor) -> Tensor:
         """Logits `[k, V]` behind k more drafts, changed; see `ForwardDrafter.feed`."""
-        if self._seq.changes is None:
+        if self._changes is None:
             return logits
         before, count = len(self._tokens), len(tokens)
         above = torch.full((count,), before - 1) if parents is None else parents
@@ -157,10 +160,7 @@ class _Drafted:
         paths = torch.cat([lines, torch.eye(count, dtype=torch.bool, device=lines.device)], dim=1)
         self._paths = torch.cat([F.pad(self._paths, (0, count)), paths])
         self._tokens = torch.cat([self._tokens, tokens.to(self._seq.device)])
-        return self._changed(paths, logits)
+        return self._changed(self._changes, paths, logits)
 
-    def _changed(self, paths: Tensor, logits: Tensor) -> Tensor:
-        changes = self._seq.changes
-        if changes is None:
-            return logits
+    def _changed(self, changes: TextChanges, paths: Tensor, logits: Tensor) -> Tensor:
         return changes.of_drafts(self._seq.tokens, self._tokens, paths, logits).to(logits.device)

@@ -20,8 +20,8 @@ from sampling.forward.models.encoder_decoder.recomputing import RecomputingDecod
 from sampling.forward.models.longrope import LongRopeModel, border_of
 from sampling.forward.models.packed_modules import pack_modules
 from sampling.forward.models.recurrent import OwnStateModel, RecurrentModel
-from sampling.forward.models.rollback_choice import fastest_way
 from sampling.forward.models.windows import windows_of
+from sampling.forward.rollback_choice import fastest_way
 from sampling.loading.contents import is_tower
 from sampling.loading.refusals.checks import has_encoder
 from sampling.loading.refusals.probe import (
@@ -53,7 +53,7 @@ def adapted(name: str, model: PreTrainedModel) -> CausalModel:
         packed = pack_modules(model, model.dtype)
         decoder = _first_that_agrees(name, model, tokens, logits)
     decoder.windows = windows_of(text)
-    if type(decoder) is RecurrentModel:
+    if isinstance(decoder, RecurrentModel):
         decoder.way = fastest_way(decoder)
     decoder.kernel = ("packed" if packed else "plain") if model.device.type == "cpu" else None
     return decoder

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -202,7 +202,13 @@ def info_of(origin: ModelOrigin, model: CausalModel, forward: str, weights: str)
     """What was loaded; forward: what computes it, in words."""
     detail = f"{origin.detail}; {model.num_layers} layers, {forward}"
     dtype = str(model.dtype).removeprefix("torch.")
-    kernel, way = getattr(model, "kernel", None), getattr(model, "way", None)
-    rollback = None if way is None else way.name
-    info = ModelInfo(origin.name, str(model.device), dtype, detail, origin.place, kernel=kernel, stored=weights)
-    return replace(info, rollback=rollback)
+    return ModelInfo(
+        origin.name,
+        str(model.device),
+        dtype,
+        detail,
+        origin.place,
+        kernel=getattr(model, "kernel", None),
+        stored=weights,
+        rollback=getattr(getattr(model, "way", None), "name", None),
+    )

@@ -43,7 +43,7 @@ class Committed:
         before = len(self.tokens)
         self.tokens.extend(added)
         for size, grams in self.following.items():
-            _note(grams, self.tokens, size, before)
+            note_grams(grams, self.tokens, size, before)
         if self._counts is not None:
             self._count(before)
 
@@ -65,7 +65,7 @@ class Committed:
         """What followed each run of `size` - 1 tokens."""
         if size not in self.following:
             self.following[size] = {}
-            _note(self.following[size], self.tokens, size, 0)
+            note_grams(self.following[size], self.tokens, size, 0)
         return self.following[size]
 
     def _count(self, start: int) -> None:
@@ -78,7 +78,8 @@ class Committed:
         self._present = None
 
 
-def _note(grams: dict[tuple[int, ...], list[int]], tokens: Sequence[int], size: int, start: int) -> None:
+def note_grams(grams: dict[tuple[int, ...], list[int]], tokens: Sequence[int], size: int, start: int) -> None:
+    """Note what follows each run of `size` - 1 tokens, of the tokens from `start` on."""
     for end in range(max(start, size - 1), len(tokens)):
         grams.setdefault(tuple(tokens[end - size + 1 : end]), []).append(tokens[end])
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sampling.processors.paths import Paths
+from sampling.processors.paths import Paths, note_grams
 from utils.device.sent import sent
 
 _NEVER = float("-inf")
@@ -92,21 +92,16 @@ class NoRepeatNGram(TextProcessor):
         before, followed = self.size - 1, paths.committed.followed(self.size)
         tail = paths.committed.tokens[len(paths.committed.tokens) - before :]
         for row, drafts in enumerate(paths.texts):
-            text = [*tail, *drafts]
-            if len(paths.committed.tokens) + len(drafts) < before:
-                continue
+            text, drafted = [*tail, *drafts], dict[tuple[int, ...], list[int]]()
+            note_grams(drafted, text, self.size, len(tail))
             last = tuple(text[len(text) - before :])
-            banned = [*followed.get(last, ())]
-            for end in range(before, len(text)):
-                if tuple(text[end - before : end]) == last:
-                    banned.append(text[end])
-            if banned:
+            if banned := [*followed.get(last, ()), *drafted.get(last, ())]:
                 logits[row, sent(banned, logits.device)] = _NEVER
 
 
 @dataclass(frozen=True, slots=True)
-class Banned(TextProcessor):
-    """Tokens that never come (`suppress_tokens` of transformers)."""
+class _OfTokens(TextProcessor):
+    """A processor whose setting is a list of tokens."""
 
     tokens: tuple[int, ...]
 
@@ -114,6 +109,10 @@ class Banned(TextProcessor):
     def named(self) -> tuple[int, ...]:
         """See `TextProcessor`."""
         return self.tokens
+
+
+class Banned(_OfTokens):
+    """Tokens that never come (`suppress_tokens` of transformers)."""
 
     def change(self, logits: Tensor, paths: Paths) -> None:
         """See `TextProcessor.change`."""
@@ -135,16 +134,8 @@ class MinTokens(TextProcessor):
             logits[:, ends] = torch.where(early, _NEVER, logits[:, ends])
 
 
-@dataclass(frozen=True, slots=True)
-class Forced(TextProcessor):
+class Forced(_OfTokens):
     """The output begins with these tokens (`forced_decoder_ids` of earlier transformers)."""
-
-    tokens: tuple[int, ...]
-
-    @property
-    def named(self) -> tuple[int, ...]:
-        """See `TextProcessor`."""
-        return self.tokens
 
     def change(self, logits: Tensor, paths: Paths) -> None:
         """See `TextProcessor.change`."""

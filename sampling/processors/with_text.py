@@ -85,6 +85,9 @@ def processed_noise_floor(
     target: Runner, prompt: Sequence[int], said: Sequence[int], processor: LogitsProcessor, stop: Collection[int]
 ) -> NoiseFloor:
     """See `noise_floor`: the row that follows a prompt and what was said, as processors of the text leave it."""
-    floor, start = noise_floor(target, prompt, said), target.read(prompt).tokens
+    floor = noise_floor(target, prompt, said)
+    if not isinstance(processor, WithText):
+        return floor
+    start = target.read(prompt).tokens
     changes = changes_of(processor, start, target.vocab_size, target.device, stop)
     return floor if changes is None else floor.changed(partial(changes.behind, start, said))

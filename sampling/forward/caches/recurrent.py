@@ -108,11 +108,10 @@ class RecurrentCache(ChainCache):
         """States that have read at most so many tokens: behind the base, or those before the first token."""
         with self.timed():
             if (base := self._base) is not None and base.read <= most:
-                states, rows = self.way.states(base, most - base.read)
-                base.cut(rows)
-                self._put(states)
-                self.read = base.read + rows
-                self.reread += rows if self.way.again else 0
+                base.cut(most - base.read)
+                self._put(self.way.states(base))
+                self.read = base.read + base.rows
+                self.reread += base.rows if self.way.again else 0
             else:
                 self.read, self._base = 0, None
                 self._clear()
@@ -122,7 +121,7 @@ class RecurrentCache(ChainCache):
 
     def _note(self, rows: int) -> None:
         """Note what the forward that has just ended read."""
-        if self._base is not None:
+        if self._base is not None and self.way.noting:
             self._base.note(rows, self.view)
         self.view.begin()
 

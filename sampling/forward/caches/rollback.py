@@ -5,7 +5,6 @@ go through the model again. `Replay` runs the recurrence alone over what it read
 states behind each of them. A convolution holds its last inputs: the last two ways cut those where they were.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from sampling.forward.caches.states_view import Place, StatesView, conv_behind
 from sampling.forward.scans.scan import SHORT, Scan
 
-_MOST = 2 * SHORT
+_MOST = SHORT
 """Rows that are noted behind a base at most. Where more come, nothing was taken back for long."""
 
 States = dict[Place, tuple[Tensor | None, Tensor | None]]
@@ -70,25 +69,26 @@ class Base:
         return there and (state is None or place in step.scans)
 
     def cut(self, rows: int) -> None:
-        """Forget the forwards behind the first `rows` rows."""
-        steps, self.steps = self.steps, []
+        """Forget the forwards behind the first `rows` rows; all of them, where fewer rows are noted."""
+        steps, self.steps = self.steps if rows <= self.rows else [], []
         for step in steps:
             if rows > 0:
                 self.steps.append(step if step.rows <= rows else step.first(rows))
             rows -= step.rows
 
 
-class Rollback(ABC):
-    """A way back. name: for records. rows_kept: whether states behind each row are kept for it. again: whether it
-    goes through the accepted tokens once more."""
+class Rollback:
+    """A way back. name: for records. noting: whether forwards are noted for it. rows_kept: whether the states behind
+    each row are. again: whether it goes through the accepted tokens once more."""
 
     name: str
+    noting = False
     rows_kept = False
-    again = True
+    again = False
 
-    @abstractmethod
-    def states(self, base: Base, rows: int) -> tuple[States, int]:
-        """The states behind at most `rows` rows of those noted behind a base, and behind how many they are."""
+    def states(self, base: Base) -> States:
+        """The states behind the rows that are noted behind a base."""
+        return base.states
 
 
 class Reread(Rollback):
@@ -96,30 +96,26 @@ class Reread(Rollback):
 
     name = "reread"
 
-    def states(self, base: Base, rows: int) -> tuple[States, int]:
-        """See `Rollback.states`."""
-        return base.states, 0
-
 
 class Replay(Rollback):
     """The recurrence alone."""
 
     name = "replay"
+    noting = True
+    again = True
 
-    def states(self, base: Base, rows: int) -> tuple[States, int]:
-        """See `Rollback.states`. Where a forward was not noted, the base's own."""
-        if not 0 < rows <= base.rows:
-            return base.states, 0
-        base.cut(rows)
-        return {place: self._behind(base.steps, place, *before) for place, before in base.states.items()}, rows
+    def states(self, base: Base) -> States:
+        """See `Rollback.states`."""
+        if not base.steps:
+            return base.states
+        return {place: self._behind(base, place, *before) for place, before in base.states.items()}
 
     def _behind(
-        self, steps: Sequence[_Step], place: Place, conv: Tensor | None, state: Tensor | None
+        self, base: Base, place: Place, conv: Tensor | None, state: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
-        rows = sum(step.rows for step in steps)
         if conv is not None:
-            conv = conv_behind(conv, [step.inputs[place] for step in steps], rows)
-        return conv, None if state is None else self._recurrent(steps, place, state)
+            conv = conv_behind(conv, [step.inputs[place] for step in base.steps], base.rows)
+        return conv, None if state is None else self._recurrent(base.steps, place, state)
 
     def _recurrent(self, steps: Sequence[_Step], place: Place, state: Tensor) -> Tensor:
         for step in steps:

@@ -25,7 +25,6 @@ class StatesView(Cache):
         super().__init__(layers=layers)
         self.rows_kept = False
         self.replaced: set[Place] = set()
-        self._asked: list[tuple[Place, Tensor]] = []
         self.begin()
 
     def begin(self) -> None:
@@ -33,7 +32,7 @@ class StatesView(Cache):
         self.inputs: dict[Place, Tensor] = {}
         self.scans: dict[Place, Scan] = {}
         self.kept: dict[Place, list[Tensor]] = {}
-        self._asked.clear()
+        self._asked: tuple[Place, Tensor] | None = None
 
     def places(self) -> Iterator[tuple[Any, Place]]:
         """Each state's layer and place."""
@@ -51,7 +50,7 @@ class StatesView(Cache):
     def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
         """transformers' method. The scan that follows begins from this state."""
         state: Tensor | None = super().get_recurrent_state(layer_idx, state_idx)
-        self._asked = [] if state is None else [((layer_idx, state_idx), state)]
+        self._asked = None if state is None else ((layer_idx, state_idx), state)
         return state
 
     def update_recurrent_state(self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **_: Any) -> Tensor:
@@ -64,27 +63,27 @@ class StatesView(Cache):
 
     def scanned(self, scan: Callable[[], Scan], own: Callable[[], Any]) -> Any:
         """See `Scanned.scanned`: row by row where the chain is short and begins from a state."""
-        if not self._asked:
+        if self._asked is None:
             return own()
-        (place, state), made = self._asked[0], scan()
+        (place, state), made = self._asked, scan()
         if state.dim() > made.state_dims:
-            return self._one_head(made, state, own)
+            return self._one_head(made, place, state, own)
         if made.rows > SHORT and not made.always:
             return own()
-        outputs, kept = _run(made, state, self.rows_kept)
-        self.scans[place], self.kept[place] = made, kept
+        outputs, states = _run(made, state, self.rows_kept)
+        self.scans[place] = made
+        if self.rows_kept:
+            self.kept[place] = states
         self.replaced.add(place)
-        self.layers[place[0]].recurrent_states[place[1]] = kept[-1]
-        return made.packed(outputs, kept[-1])
+        self.layers[place[0]].recurrent_states[place[1]] = states[-1]
+        return made.packed(outputs, states[-1])
 
-    def _one_head(self, scan: Scan, states: Tensor, own: Callable[[], Any]) -> Any:
+    def _one_head(self, scan: Scan, place: Place, states: Tensor, own: Callable[[], Any]) -> Any:
         """A layer that scans head by head (Zamba), each time with the next head's state of `[1, heads, H, N]`."""
         if scan.rows == 1:
             return own()
-        place = self._asked[0][0]
-        state, rest = states[:, 0], states[:, 1:]
-        self._asked = [(place, rest)]
-        outputs, kept = _run(scan, state, False)
+        self._asked = place, states[:, 1:]
+        outputs, kept = _run(scan, states[:, 0], False)
         return scan.packed(outputs, kept[-1])
 
 

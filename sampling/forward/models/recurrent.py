@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from sampling.forward.caches.recurrent import OwnStateCache, RecurrentCache
-from sampling.forward.caches.rollback import Replay, Reread, Rollback
+from sampling.forward.caches.rollback import Replay, Rollback
 from sampling.forward.chains_only import chains_only
 from sampling.forward.models.adapter import CACHES
 from sampling.forward.models.chains import ChainModel
@@ -92,10 +92,6 @@ class RecurrentModel(ChainModel):
 
 class OwnStateModel(RecurrentModel):
     """A recurrent model that keeps its states in an object of its own, which its forward returns."""
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        super().__init__(model)
-        self.way = Reread()
 
     def new_cache(self) -> OwnStateCache:
         """See `CausalModel.new_cache`."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.scans.scan import Scan
+from sampling.forward.scans.scan import Scan, discretised
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Mamba(Scan):
     def _made(
         cls, x: Tensor, dt: Tensor, bias: Tensor | None, given: dict[str, Any], b: Tensor, c: Tensor, *rest: Any
     ) -> Self:
-        dt = F.softplus(dt if bias is None else dt + bias.to(dt.dtype)).unsqueeze(-1)
+        dt = discretised(dt, bias).unsqueeze(-1)
         added = dt * b.unsqueeze(1).float() * x.unsqueeze(-1).float()
         return cls(x, torch.exp(given["A"] * dt), added, c, given.get("D"), *rest)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.scans.scan import Scan, by_head
+from sampling.forward.scans.scan import Scan, by_head, discretised
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Mamba2(Scan):
     def of(cls, given: dict[str, Any]) -> Self:
         """See `Scan.of`."""
         x, dt, skip = given["hidden_states"][0], given["dt"][0], given.get("D")
-        dt = _discretised(dt, given.get("dt_bias"), given.get("dt_softplus"))
+        dt = discretised(dt, given.get("dt_bias"), given.get("dt_softplus"))
         dt = dt.clamp(*given.get("dt_limit", (0.0, float("inf"))))
         skip = None if skip is None else skip.unsqueeze(-1)
         return cls._made(x, dt, given["A"], given["B"][0], given["C"][0], skip, None, torch.float32, False)
@@ -48,7 +48,7 @@ class Mamba2(Scan):
     def of_one(cls, given: dict[str, Any]) -> Self:
         """See `Scan.of_one`: there dt, A, D and the bias are repeated for each channel of a head."""
         x, skip, bias = given["hidden_states"], given.get("D"), given.get("dt_bias")
-        dt = _discretised(given["dt"][..., 0], None if bias is None else bias[..., 0], given.get("dt_softplus"))
+        dt = discretised(given["dt"][..., 0], None if bias is None else bias[..., 0], given.get("dt_softplus"))
         rate = given["A"][:, 0, 0]
         return cls._made(x, dt, rate, given["B"], given["C"], skip, given.get("z"), x.dtype, True)
 
@@ -73,8 +73,3 @@ class Mamba2(Scan):
         """See `Scan.packed`."""
         made = torch.stack(list(outputs)).to(self.dtype)
         return made if self.one else (made.unsqueeze(0), state)
-
-
-def _discretised(dt: Tensor, bias: Tensor | None, softplus: object) -> Tensor:
-    dt = dt if bias is None else dt + bias.to(dt.dtype)
-    return F.softplus(dt) if softplus else dt

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 SHORT = 32
 """Rows of a chain at most that is scanned row by row."""
@@ -63,3 +64,9 @@ class Scan(ABC):
 def by_head(rows: Tensor, heads: int) -> Tensor:
     """Rows of groups `[n, groups, D]`, repeated for the heads of each group: `[n, heads, D]`."""
     return rows.repeat_interleave(heads // rows.shape[1], dim=1)
+
+
+def discretised(dt: Tensor, bias: Tensor | None, softplus: object = True) -> Tensor:
+    """Mamba's time steps, as its layers have them before their bias and softplus."""
+    dt = dt if bias is None else dt + bias.to(dt.dtype)
+    return F.softplus(dt) if softplus else dt

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,9 +14,9 @@ from sampling.forward.caches.recurrent import RecurrentCache
 from sampling.forward.caches.rollback import EveryRow, Replay, Reread, Rollback
 from sampling.forward.caches.transformers_cache import IndexedLayer
 from sampling.forward.models.recurrent import MOST_UNREAD, RecurrentModel
-from sampling.forward.models.rollback_choice import fastest_way
 from sampling.forward.models.windows import Window
 from sampling.forward.recomputing import RecomputingRunner
+from sampling.forward.rollback_choice import fastest_way
 from sampling.forward.runner import ModelRunner
 from sampling.forward.scans import table
 from sampling.forward.scans.delta_rule import DeltaRule
@@ -88,6 +88,18 @@ def test_a_decay_for_each_channel_is_replayed() -> None:
     assert far(model_of("kimi_linear").going(Replay()), rounds=3) < 1e-3
 
 
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_states_behind_rows_are_kept_by_one_way_alone(way: Rollback) -> None:
+    """Plain decoding would hold one of each token otherwise."""
+    runner = ModelRunner(model_of("mamba2").going(way))
+    runner.read([])
+    for token in range(5):
+        runner.forward([token])
+    cache = cast(RecurrentCache, runner.cache)
+    assert cache._base is not None and cache.noted == (0 if isinstance(way, Reread) else 4)
+    assert all(bool(step.kept) is isinstance(way, EveryRow) for step in cache._base.steps)
+
+
 @pytest.mark.parametrize(("name", "ways"), [("lfm2", {"replay"}), ("rwkv", {"reread"}), ("zamba", {"reread"})])
 def test_a_model_has_the_ways_that_its_layers_allow(name: str, ways: set[str]) -> None:
     assert model_of(name).way.name in ways
@@ -96,7 +108,7 @@ def test_a_model_has_the_ways_that_its_layers_allow(name: str, ways: set[str]) -
 def test_the_way_that_was_timed_as_the_fastest_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("mamba2")
     seconds = {"replay": 3.0, "reread": 2.0, "every_row": 1.0}
-    monkeypatch.setattr("sampling.forward.models.rollback_choice._pass", lambda _, way: (cache, seconds[way.name]))
+    monkeypatch.setattr("sampling.forward.rollback_choice._pass", lambda _, way: (cache, seconds[way.name]))
     cache = type("Noted", (), {"noted": 3, "recurrent_bytes": 8})
     assert fastest_way(model).name == "every_row"
     cache.recurrent_bytes = 2**30  # type: ignore[attr-defined]

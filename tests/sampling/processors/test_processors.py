@@ -171,7 +171,15 @@ def test_what_cannot_be_read_says_what_is_allowed(text: str) -> None:
         made(text)
 
 
-@pytest.mark.parametrize("text", [ALL, "greedy logit_bias=3:-0.5/4:100 forced=1/2 min_tokens=3", "topk 1 5 min_p=0.05"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        ALL,
+        "greedy logit_bias=3:-0.5/4:100 forced=1/2 min_tokens=3",
+        "topk 1 5 min_p=0.05",
+        "greedy logit_bias=3:0.12345678",
+    ],
+)
 def test_a_setting_reads_back(text: str) -> None:
     parameter = PARAMETERS["processor"]
     value = parameter.parse(text)

@@ -1,14 +1,20 @@
-"""What a body asks of how tokens are chosen: fields of OpenAI and vLLM become a processor."""
+"""What a body asks for: the method that drafts, and how tokens are chosen, in the fields of OpenAI and vLLM."""
 
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from ablation.plan.choice import choose_runs
+from ablation.plan.grid import Configuration
+from ablation.plan.methods_table import check_values, foreign, lister
 from sampling.methods.choices import OPTIONS
-from sampling.methods.settings import PARAMETERS
+from sampling.methods.settings import PARAMETERS, Settings
+from sampling.methods.tables import METHODS
 from serve.errors import refused_as, wrong_field
+from utils.errors import UnknownName, UserError
 from utils.parameter import ChosenPart, Parameter
-from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
+from utils.sampling_parameters import MIN_TOKENS, TEMPERATURE, TOP_K, TOP_P
+from utils.text import quoted
 
 T = TypeVar("T")
 _LARGEST = 1e6
@@ -19,9 +25,8 @@ _OPTIONS: Mapping[str, tuple[str, float]] = {
     "repetition_penalty": ("repetition", 1.0),
     "presence_penalty": ("presence", 0.0),
     "frequency_penalty": ("frequency", 0.0),
-    "min_tokens": ("min_tokens", 0),
 }
-SAMPLING = ("temperature", "top_p", "top_k", *_OPTIONS, "logit_bias")
+SAMPLING = ("temperature", "top_p", "top_k", *_OPTIONS, "min_tokens", "logit_bias")
 
 
 class Fields(Protocol):
@@ -33,6 +38,37 @@ class Fields(Protocol):
     def get(self, name: str, kind: type[T], default: T) -> T:
         """A field of this type. Raises `ApiError`."""
         ...
+
+
+def requested_method(fields: Mapping[str, Any]) -> Configuration:
+    """The method of a `speculative` object, with the values that it gives. Raises `UserError`."""
+    method = METHODS[fields["method"]]
+    parameters = {parameter.name: parameter for parameter in method.parameters}
+    for name in fields:
+        if name not in ("method", *parameters):
+            if name in PARAMETERS:
+                raise UserError(foreign(name, method.name))
+            raise UnknownName(f"parameter of {method.name}", name, parameters, lister(method.name))
+    values = tuple((name, _value(parameter, fields[name])) for name, parameter in parameters.items() if name in fields)
+    configuration = Configuration(method.name, values)
+    check_values(configuration, Settings())
+    return configuration
+
+
+def read_default(text: str) -> Configuration:
+    """The method that answers requests which name none, such as `mtp gamma=2`. Raises `UserError`."""
+    runs = choose_runs(text, Settings())
+    if len(runs) != 1:
+        raise UserError(f"--method {quoted(text)} given; expected one method")
+    return runs[0]
+
+
+def _value(parameter: Any, value: Any) -> Any:
+    if isinstance(value, bool):
+        value = "on" if value else "off"
+    if not isinstance(value, str | int | float | list):
+        raise UserError(f"{parameter.name}: {quoted(value)} given; expected {parameter.usage}")
+    return parameter.checked(value)
 
 
 def processor_of(fields: Fields, vocab_size: int) -> ChosenPart:
@@ -56,11 +92,12 @@ def _options(fields: Fields, vocab_size: int) -> str:
     """The options that the fields ask for, as a processor's text. Raises `ApiError`."""
     words = []
     for field, (name, nothing) in _OPTIONS.items():
-        whole = type(nothing) is int
-        value = fields.get(field, int, 0) if whole else _number(fields, field, nothing, OPTIONS[name], nothing)
+        value = _number(fields, field, nothing, OPTIONS[name], nothing)
         if value != nothing:
-            refused_as(field, partial(OPTIONS[name].checked, value))
             words.append(f" {name}={value!r}")
+    if least := fields.get("min_tokens", int, 0):
+        refused_as("min_tokens", partial(MIN_TOKENS.checked, least))
+        words.append(f" min_tokens={least}")
     bias = fields.get("logit_bias", dict, {})
     if bias:
         text = "/".join(f"{token}:{value}" for token, value in bias.items())
