@@ -279,7 +279,8 @@ class ModelRunner(CachedRunner):
         """See `Runner.fork`."""
         count = len(tokens)
         positions = torch.full((count,), base + lines.shape[1], device=self.device)
-        mask = self._cache.lay_out_seen(positions, seen_by_branches(self.length, base, lines).to(self.device))
+        seen = seen_by_branches(self.length, base, lines).to(self.device)
+        mask = self._cache.lay_out_seen(positions, seen, base)
         return self._eager(as_ids(tokens, self.device), positions, mask, (), count)
 
     def _eager(self, ids: Tensor, positions: Tensor, mask: Tensor | None, hidden: Sequence[int], rows: int) -> Output:

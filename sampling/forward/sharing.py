@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches import cache
-from sampling.forward.caches.rows import QueryRows, RowsSlot
+from sampling.forward.caches.attention_metadata import QueryRows
+from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.causal_model import CausalModel, Output, Shareable, as_ids
 from sampling.forward.graphs.shared_graphs import SharedGraphs
 from sampling.forward.requests import ForwardRequest, RequestingRunner
@@ -83,8 +84,8 @@ class SequenceSlot(CachedRunner, RequestingRunner):
         same = 0
         while same < min(most, len(tokens), len(self.held)) and tokens[same] == self.held[same]:
             same += 1
-        self._cache.length = same
-        return same
+        self._cache.length = self._owner.cache.reachable(self._cache.index, same)
+        return self._cache.length
 
     def wipe(self) -> None:
         """See `SlotRunner.wipe`."""
@@ -126,7 +127,7 @@ class SequenceSlot(CachedRunner, RequestingRunner):
         count = len(tokens)
         places = torch.full((count,), base + lines.shape[1], device=self.device)
         seen = cache.seen_by_branches(self.length, base, lines).to(self.device)
-        fed = QueryRows(self._cache, count, places, seen)
+        fed = QueryRows(self._cache, count, places, seen, base)
         return self._owner.run_eager([ForwardInput(self, fed, as_ids(tokens, self.device), (), count)])[0]
 
 

@@ -18,8 +18,8 @@ from utils.errors import UserError
 class State:
     """What is known of the tokens that were fed.
 
-    tokens: their ids, n of them. rows: keys and values of each layer, `[kv_heads, n, head_dim]`. hidden: states
-    `[n, H]` by layer, those that a drafter asked for.
+    tokens: their ids, n of them. rows: keys and values of each layer, `[kv_heads, n, head_dim]`; a layer behind a
+    window may have its last rows alone. hidden: states `[n, H]` by layer, those that a drafter asked for.
     """
 
     tokens: tuple[int, ...]
@@ -54,7 +54,10 @@ def put(state: State, runner: Runner, layers: Sequence[int]) -> dict[int, Tensor
             f"those of {_listed(sorted(state.hidden)) or 'none'}: layer {absent[0]} is missing"
         )
     _refuse_other_shape(state, kept)
-    kept.adopt(state.rows, len(state.tokens))
+    try:
+        kept.adopt(state.rows, len(state.tokens))
+    except ValueError as error:
+        raise UserError(f"the prefilled state cannot be gone on from: {error}") from error
     return {layer: state.hidden[layer].to(runner.device) for layer in layers}
 
 

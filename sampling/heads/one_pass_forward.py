@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.caches.rows import QueryRows, RowsSlot
+from sampling.forward.caches.attention_metadata import QueryRows
+from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.linear import Kernel, Linear
 from sampling.forward.kernels.probe import make_linear

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.caches.rows import QueryRows, RowsSlot
+from sampling.forward.caches.attention_metadata import QueryRows
+from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.requests import ForwardRequest, StepGenerator, run_single
 from sampling.forward.runner import PREFILL_CHUNK
 from sampling.heads.inference import MASK, RecurrentForward

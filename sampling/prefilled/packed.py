@@ -115,7 +115,8 @@ def unpacked(tensors: Mapping[str, Tensor], where: str) -> State:
                 raise UserError(f"{where}: it has a tensor {name!r}; expected a prefilled state")
             continue
         kind, layer = matched[1], int(matched[2])
-        if tensor.dim() != _SHAPES[kind] or tensor.shape[-2] != len(tokens):
+        fits = tensor.dim() == _SHAPES[kind]
+        if not fits or tensor.shape[-2] > len(tokens) or (kind == "hidden" and tensor.shape[-2] < len(tokens)):
             raise UserError(f"{where}: {name} has the shape {tuple(tensor.shape)} and {len(tokens)} tokens were read")
         parts[kind][layer] = tensor
     if parts["keys"].keys() != parts["values"].keys():

@@ -17,7 +17,8 @@ from sampling.drafter import Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.forward import sharing
 from sampling.forward.caches import attention_metadata
-from sampling.forward.caches.rows import RowsCache, RowsSlot
+from sampling.forward.caches.rows import RowsCache
+from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.kernels.scores import Masks
 from sampling.forward.models.lean import LeanModel, from_transformers

@@ -1,6 +1,7 @@
-"""How the sequences of a forward attend: padded side by side, or each by itself."""
+"""What the sequences of a forward feed, and how they attend: padded side by side, or each by itself."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -8,6 +9,31 @@ from torch import Tensor
 from sampling.forward.kernels.attention import attend_on
 from sampling.forward.kernels.batch_invariant import AttentionPattern
 from sampling.forward.kernels.scores import Masks, Scores
+
+if TYPE_CHECKING:
+    from sampling.forward.caches.rows_slot import RowsSlot
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRows:
+    """What one sequence feeds in a forward: how many rows, and where their drafts hang.
+
+    positions `[n]` and seen `[n, length + n]` bool: of rows that are no chain; None for a chain. shared: rows that all
+    of them see, where those are not all that count. gone: rows of the text that the layers no longer have, which
+    `seen` then leaves out.
+    """
+
+    slot: "RowsSlot"
+    count: int
+    positions: Tensor | None = None
+    seen: Tensor | None = None
+    shared: int | None = None
+    gone: int = 0
+
+    @property
+    def start(self) -> int:
+        """Where the first of them goes."""
+        return self.slot.length - self.gone
 
 
 @dataclass(frozen=True, slots=True)

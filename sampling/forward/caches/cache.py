@@ -95,6 +95,13 @@ def refuse_crop(held: int, length: int) -> None:
         raise ValueError(f"cannot crop {held} rows to {length}")
 
 
+def refuse_fewer(rows: Rows, needed: int) -> None:
+    """Raise `ValueError` where fewer rows of a layer are given than a text goes on from."""
+    given = rows[0].shape[1]
+    if given < needed:
+        raise ValueError(f"{given} rows are given of a layer that goes on from {needed}")
+
+
 class SequenceCache(ABC):
     """The rows of one sequence, of which the first `length` count.
 
@@ -157,8 +164,11 @@ class SequenceCache(ABC):
         """Prepare the next forward: `positions` and `mask`, which is None where the layers know it without."""
         return self.positions(count, parents), self.mask(count, parents)
 
-    def lay_out_seen(self, positions: Tensor, seen: Tensor) -> Tensor | None:
-        """The same for n tokens that stand anywhere and see any rows, `[n, length + n]` bool: their mask."""
+    def lay_out_seen(self, positions: Tensor, seen: Tensor, shared: int | None = None) -> Tensor | None:
+        """The same for n tokens that stand anywhere and see any rows, `[n, length + n]` bool: their mask.
+
+        shared: rows that all of them see, the first of all.
+        """
         return self.additive(seen)
 
 
@@ -222,6 +232,7 @@ class RollbackCache(SequenceCache):
         """See `KeptCache.fill`."""
         self.crop(0)
         for index, (keys, values) in rows.items():
+            refuse_fewer((keys, values), count)
             all_keys, all_values = self.room(index, keys.unsqueeze(0), values.unsqueeze(0), count)
             all_keys[0, :, :count] = keys
             all_values[0, :, :count] = values

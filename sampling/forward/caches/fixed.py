@@ -15,7 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.caches import cache
-from sampling.forward.caches.rows import RowsCache, RowsSlot
+from sampling.forward.caches.attention_metadata import QueryRows
+from sampling.forward.caches.rows import RowsCache
+from sampling.forward.caches.rows_slot import RowsSlot
 from utils.device.graphed import Graphed, Tensors
 
 ROOM = 2048
@@ -42,12 +44,14 @@ class FixedSlot(RowsSlot):
         super().crop(length)
         self._send_length()
 
-    def columns(self, count: int, read: int | None = None) -> int:
+    def columns(self, count: int, read: int | None = None, shared: int | None = None) -> int:
         """Columns of the next forward, which writes so many rows: whole buckets. There is room for them then.
 
         read: how many of the rows have to see themselves; the others fill up, and nobody reads them (default: all).
+        shared: see `QueryRows`.
         """
         grow(self.owner, self.length + count, self._most, ROOM)
+        self.owner.let_go(QueryRows(self, count, shared=shared))
         return min(self.owner.keys.shape[3], whole_buckets(self.length + (read or count)))
 
     def lay_out(self, count: int, parents: Sequence[int] | None = None) -> tuple[Tensor, None]:
@@ -56,10 +60,10 @@ class FixedSlot(RowsSlot):
         self.lay_out_seen(positions, cache.seen(self.length, count, parents, self.device))
         return positions, None
 
-    def lay_out_seen(self, positions: Tensor, seen: Tensor) -> None:
+    def lay_out_seen(self, positions: Tensor, seen: Tensor, shared: int | None = None) -> None:
         """See `SequenceCache.lay_out_seen`."""
         count = len(positions)
-        seen = F.pad(seen, (0, self.columns(count) - self.length - count))
+        seen = F.pad(seen, (0, self.columns(count, shared=shared) - self.length - count))
         rows = torch.arange(self.length, self.length + count, device=self.device)
         self.lay_out_rows(rows, self.additive(seen))
 
@@ -105,13 +109,13 @@ class CapturedSteps:
 
     cache: RowsCache
     steps: dict[Hashable, Graphed] = field(default_factory=dict)
-    address: int = 0
+    addresses: tuple[int, ...] = ()
 
     def step(self, key: Hashable, function: Callable[..., Tensors]) -> Graphed:
         """The function as a graph; key: what it was made for, beside the shapes of its inputs."""
-        if self.cache.keys.data_ptr() != self.address:
+        if (addresses := self.cache.addresses) != self.addresses:
             self.steps.clear()
-            self.address = self.cache.keys.data_ptr()
+            self.addresses = addresses
         if key not in self.steps:
             self.steps[key] = Graphed(function, self.cache.device)
         return self.steps[key]

@@ -5,7 +5,6 @@ Only to attend are rows laid out by sequence. Rolling one back is an assignment,
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from weakref import finalize
 
@@ -19,6 +18,7 @@ from sampling.forward.caches.attention_metadata import (
     AttentionMetadata,
     PaddedAttention,
     PerSequenceAttention,
+    QueryRows,
 )
 from sampling.forward.caches.rows_alone import AloneLayout, Buffers, FixedLayout, SingleLayout
 from sampling.forward.kernels.attention import folded_mask
@@ -28,19 +28,6 @@ from sampling.forward.models.steps import BlockShape
 from utils.device.sent import sent
 
 _ROOM = 512
-
-
-@dataclass(frozen=True, slots=True)
-class QueryRows:
-    """What one sequence feeds in a forward: how many rows, and where their drafts hang.
-
-    positions `[n]` and seen `[n, length + n]` bool: of rows that are no chain; None for a chain.
-    """
-
-    slot: "RowsSlot"
-    count: int
-    positions: Tensor | None = None
-    seen: Tensor | None = None
 
 
 class RowsLayer:
@@ -65,6 +52,19 @@ class RowsLayer:
         if isinstance(layout, AloneLayout):
             return layout.attend(self._index, query, keys, values, scores)
         return layout.attend(query, *self.write(keys, values), scores)
+
+    def held(self, index: int, length: int) -> cache.Rows:
+        """Views of the rows of a sequence of so many tokens that are there, `[kv_heads, n, D]` each."""
+        keys, values = self._owner.buffers(index)[self._index]
+        count = length - self._owner.gone(index)
+        return keys[0, :, :count], values[0, :, :count]
+
+    def hold(self, index: int, rows: cache.Rows, length: int) -> None:
+        """Store copies of rows `[kv_heads, n, D]`, the last of a text of so many tokens."""
+        count = length - self._owner.gone(index)
+        cache.refuse_fewer(rows, count)
+        for buffer, given in zip(self._owner.buffers(index)[self._index], rows, strict=True):
+            buffer[0, :, :count] = given[:, given.shape[1] - count :]
 
 
 class RowsCache:
@@ -91,7 +91,7 @@ class RowsCache:
         self.layers = [RowsLayer(self, index) for index in range(layers)]
         self._buffers: dict[int, Buffers] = {}
         self._free: list[int] = []
-        self._taken = 0
+        self.taken = 0
 
     @property
     def device(self) -> torch.device:
@@ -100,8 +100,8 @@ class RowsCache:
     def take(self, owner: object) -> int:
         """A place that nobody has, the lowest, for as long as `owner` lives."""
         if not self._free:
-            self._free.append(self._taken)
-            self._taken += 1
+            self._free.append(self.taken)
+            self.taken += 1
         index = min(self._free)
         self._free.remove(index)
         self.wipe(index)
@@ -116,10 +116,10 @@ class RowsCache:
 
     def lay_out(self, feeds: Sequence[QueryRows]) -> Tensor:
         """Prepare the next forward, and make room for it; the positions `[N]` of the flat rows."""
-        self.make_room(max(feed.slot.length + feed.count for feed in feeds))
+        self.make_room(max(feed.start + feed.count for feed in feeds))
         if len(feeds) == 1 and not self._padded:
             return self._lay_out_alone(feeds[0], *self._sees(feeds[0]))
-        starts = [feed.slot.length for feed in feeds]
+        starts = [feed.start for feed in feeds]
         rows = [start + row for start, feed in zip(starts, feeds, strict=True) for row in range(feed.count)]
         where = [feed.slot.index for feed in feeds for _ in range(feed.count)]
         flat = sent([*rows, *where], self.device)
@@ -129,12 +129,12 @@ class RowsCache:
 
     def lay_out_writes(self, feed: QueryRows) -> Tensor:
         """`lay_out` for rows of one sequence that are stored and attend to nothing."""
-        self.make_room(feed.slot.length + feed.count)
+        self.make_room(feed.start + feed.count)
         return self._lay_out_alone(feed, None, None)
 
     def _lay_out_alone(self, feed: QueryRows, mask: Masks | None, sees: AttentionPattern | None) -> Tensor:
         """`lay_out` for one sequence."""
-        start, stop = feed.slot.length, feed.slot.length + feed.count
+        start, stop = feed.start, feed.start + feed.count
         self.layout = SingleLayout(self.buffers(feed.slot.index), start, stop, mask, sees)
         return torch.arange(start, stop, device=self.device) if feed.positions is None else feed.positions
 
@@ -144,6 +144,21 @@ class RowsCache:
         There is room for them: nothing is read, and no address changes.
         """
         self.layout = FixedLayout(self.buffers(index), rows, mask.shape[1], Masks(folded_mask(mask, self._group)))
+
+    def lay_out_side(self, of: Tensor, rows: Tensor, at: Tensor, base: Tensor, seen: Tensor, columns: int) -> None:
+        """The same for many sequences side by side, the first of all.
+
+        of, rows: `[N]`, whose each flat row is and where it goes there. at: `[N]`, where it lies among `sequences x
+        rows`. base: `[sequences]`, rows that all of a sequence's rows see. seen: `[sequences, rows, rows]` bool.
+        """
+        most = seen.shape[1]
+        behind = torch.arange(columns, device=self.device) - base.unsqueeze(1)
+        rows_seen = seen.gather(2, behind.clamp(0, most - 1).unsqueeze(1).expand(-1, most, -1))
+        visible = (behind < 0).unsqueeze(1) | ((behind < most).unsqueeze(1) & rows_seen)
+        mask = self.folded(cache.additive(visible, self.keys.dtype))
+        self.layout = AttentionMetadata(
+            self.stored(of, rows), PaddedAttention(slice(0, len(base)), most, columns, at, mask), rows
+        )
 
     def buffers(self, index: int) -> Buffers:
         """Where one sequence's rows are, good until there is more room."""
@@ -187,7 +202,7 @@ class RowsCache:
         ends = accumulate((feed.count for feed in feeds), initial=0)
         for fed_rows, (start, stop) in zip(feeds, pairwise(ends), strict=True):
             yield PerSequenceAttention(
-                fed_rows.slot.index, slice(start, stop), fed_rows.slot.length + fed_rows.count, *self._sees(fed_rows)
+                fed_rows.slot.index, slice(start, stop), fed_rows.start + fed_rows.count, *self._sees(fed_rows)
             )
 
     def _sees(self, feed: QueryRows) -> tuple[Masks | None, AttentionPattern | None]:
@@ -196,20 +211,20 @@ class RowsCache:
             return None, self._chain(feed) if feed.seen is None else attention_pattern(feed.seen, self.keys.dtype)
         if feed.seen is None and feed.count == 1:
             return None, None
-        seen = cache.seen(feed.slot.length, feed.count, None, self.device) if feed.seen is None else feed.seen
+        seen = cache.seen(feed.start, feed.count, None, self.device) if feed.seen is None else feed.seen
         return Masks(folded_mask(cache.additive(seen, self.keys.dtype), self._group)), None
 
     def _chain(self, feed: QueryRows) -> CausalRows:
-        first = feed.slot.length + 1
+        first = feed.start + 1
         return CausalRows(torch.arange(first, first + feed.count, device=self.device).unsqueeze(0), self.keys.dtype)
 
     def _side(self, feeds: Sequence[QueryRows], part: slice) -> PaddedAttention:
         sequences, most = part.stop - part.start, max(feed.count for feed in feeds)
-        columns = max(feed.slot.length + feed.count for feed in feeds)
+        columns = max(feed.start + feed.count for feed in feeds)
         fed = [feed.slot.index - part.start for feed in feeds]
         starts, even = [0] * sequences, fed == list(range(sequences)) and all(feed.count == most for feed in feeds)
         for place, fed_rows in zip(fed, feeds, strict=True):
-            starts[place] = fed_rows.slot.length
+            starts[place] = fed_rows.start
         last = sent(starts, self.device).unsqueeze(1) + torch.arange(most, device=self.device)
         at = [place * most + row for place, feed in zip(fed, feeds, strict=True) for row in range(feed.count)]
         flat = None if even else sent(at, self.device)
@@ -227,11 +242,11 @@ class RowsCache:
         layers, there, kv_heads, capacity, dim = self.keys.shape
         if self._batch_invariant:
             rows = columns_for(rows, self.keys.dtype, dim)
-        if self._taken <= there and rows <= capacity:
+        if self.taken <= there and rows <= capacity:
             return
-        sequences = there if self._taken <= there else max(self._taken, there * 3 // 2)
+        sequences = there if self.taken <= there else max(self.taken, there * 3 // 2)
         if rows > capacity:
-            rows = -(-max(rows, capacity * 3 // 2) // _ROOM) * _ROOM
+            rows = self._room(rows, capacity)
         shape = layers, sequences, kv_heads, max(rows, capacity), dim
         old = self.keys, self.values
         self._buffers.clear()
@@ -239,56 +254,33 @@ class RowsCache:
         for new, held in zip((self.keys, self.values), old, strict=True):
             new[:, :there, :, :capacity] = held
 
+    def _room(self, rows: int, capacity: int) -> int:
+        """The capacity that holds so many rows where there is too little."""
+        return -(-max(rows, capacity * 3 // 2) // _ROOM) * _ROOM
+
+    def let_go(self, feed: QueryRows) -> None:
+        """Drop rows that nothing will see, where these need their room; a cache of all rows drops none."""
+
+    def gone(self, index: int) -> int:
+        """How many of the first rows of a sequence were dropped."""
+        return 0
+
+    def reachable(self, index: int, length: int) -> int:
+        """How many tokens of a sequence it can go back to, `length` at most."""
+        return length
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """Where its rows lie: graphs know them."""
+        return (self.keys.data_ptr(),)
+
+    def hold(self, index: int, rows: Mapping[int, cache.Rows], length: int) -> None:
+        """Hold copies of the rows of each layer, of a text of so many tokens."""
+        self.make_room(length)
+        for layer, given in rows.items():
+            self.layers[layer].hold(index, given, length)
+
     def move(self, index: int, rows: Tensor, to: int) -> None:
         """Copy `rows` `[m]` of a sequence to its row `to` and those behind it, in all layers."""
         for buffer in (self.keys, self.values):
             buffer[:, index, :, to : to + len(rows)] = buffer[:, index].index_select(2, rows)
-
-
-class RowsSlot(cache.SequenceCache):
-    """The rows of one sequence among those of many; layers: of all of them."""
-
-    def __init__(self, owner: RowsCache) -> None:
-        self.owner, self.index, self.layers = owner, owner.take(self), owner.layers
-        self.device, self.dtype = owner.device, owner.keys.dtype
-
-    @property
-    def storage(self) -> RowsCache:
-        """See `SequenceCache.storage`."""
-        return self.owner
-
-    def lay_out(self, count: int, parents: Sequence[int] | None = None) -> tuple[Tensor, None]:
-        """See `SequenceCache.lay_out`; its layers need no mask."""
-        return self.owner.lay_out([self.fed(count, parents)]), None
-
-    def lay_out_seen(self, positions: Tensor, seen: Tensor) -> None:
-        """See `SequenceCache.lay_out_seen`."""
-        self.owner.lay_out([QueryRows(self, len(positions), positions, seen)])
-
-    def rows(self) -> dict[int, cache.Rows]:
-        """See `KeptCache.rows`."""
-        self.owner.make_room(self.length)
-        return {
-            layer: (keys[0, :, : self.length], values[0, :, : self.length])
-            for layer, (keys, values) in enumerate(self.owner.buffers(self.index))
-        }
-
-    def fill(self, rows: Mapping[int, cache.Rows], count: int) -> None:
-        """See `KeptCache.fill`."""
-        self.crop(0)
-        self.owner.make_room(count)
-        for layer, filled in rows.items():
-            for buffer, held in zip(self.owner.buffers(self.index)[layer], filled, strict=True):
-                buffer[0, :, :count] = held
-        self.advance(count)
-
-    def move(self, rows: Tensor, to: int) -> None:
-        """See `SequenceCache.move`."""
-        self.owner.move(self.index, rows, to)
-
-    def fed(self, count: int, parents: Sequence[int] | None) -> QueryRows:
-        """n rows of a chain or a tree behind those that count."""
-        if parents is None:
-            return QueryRows(self, count)
-        positions = cache.positions(self.length, count, parents, self.device)
-        return QueryRows(self, count, positions, cache.seen(self.length, count, parents, self.device))

@@ -169,6 +169,6 @@ class ChainCache(TransformersCache):
             raise self._trees_refused
         return self.positions(count), None
 
-    def lay_out_seen(self, positions: Tensor, seen: Tensor) -> Tensor | None:
+    def lay_out_seen(self, positions: Tensor, seen: Tensor, shared: int | None = None) -> Tensor | None:
         """See `SequenceCache.lay_out_seen`: refused."""
         raise self._trees_refused

@@ -52,7 +52,7 @@ class SequenceGraphs:
     """Forwards of one sequence as graphs. What they return holds until the next forward.
 
     Those of one model hand caches and graphs on to each other. whole: logits are computed of all rows or of none, so
-    that the output matrix, too, meets as many rows in every forward.
+    that the output matrix, too, meets as many rows in every forward, and no row of the cache is dropped.
     """
 
     whole = False
@@ -60,7 +60,7 @@ class SequenceGraphs:
     def __init__(self, model: Shareable, pool: CachePool | None = None) -> None:
         self.model = model
         most = model.window + _PADDED[-1]  # rows that fill up may stand behind the last real one
-        self._pool = pool or CachePool(model.rows_cache, most)
+        self._pool = pool or CachePool(partial(model.rows_cache, self.whole), most)
         self.cache, self._captured = self._pool.take(self)
 
     def another(self) -> Self:

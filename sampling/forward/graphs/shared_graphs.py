@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.caches.attention_metadata import AttentionMetadata, PaddedAttention
-from sampling.forward.caches.cache import additive
+from sampling.forward.caches.attention_metadata import QueryRows
 from sampling.forward.caches.fixed import CapturedSteps, grow, whole_buckets
-from sampling.forward.caches.rows import QueryRows, RowsCache, RowsSlot
+from sampling.forward.caches.rows import RowsCache
+from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.causal_model import Shareable
 from sampling.forward.graphs.sequence_graphs import width_for
 from utils.device.graphed import Tensors
@@ -49,8 +49,10 @@ class SharedGraphs:
         rows = width_for(max(feed.count for feed in feeds))
         columns = whole_buckets(max(feed.slot.length for feed in feeds) + rows)
         grow(self._cache, columns, whole_buckets(self._model.window + rows))
+        for feed in feeds:
+            self._cache.let_go(feed)
         sequences = _sequences(feeds, self._cache)
-        step = partial(_forward, self._model, self._cache, rows, columns, tuple(hidden))
+        step = partial(_forward, self._model, self._cache, columns, tuple(hidden))
         graph = self._captured.step((sequences, rows, columns, tuple(hidden)), step)
         width = _width(sum(feed.count for feed in feeds))
         logits, *states = graph(*self._padded(feeds, torch.cat(list(ids)), width, sequences, rows))
@@ -104,7 +106,6 @@ def _chains(sequences: int, rows: int, device: torch.device) -> Tensor:
 def _forward(
     model: Shareable,
     cache: RowsCache,
-    rows: int,
     columns: int,
     hidden: tuple[int, ...],
     ids: Tensor,
@@ -117,15 +118,8 @@ def _forward(
 ) -> Tensors:
     """(logits of all rows, states of each asked layer); nothing is read, and no address changes.
 
-    ids, positions: `[N]`. of, places: `[N]`, whose each row is and where it goes there. at: `[N]`, where it lies among
-    `sequences x rows`. base: `[sequences]`, rows that all of a sequence's rows see. seen: `[sequences, rows, rows]`.
+    ids, positions: `[N]`; the others: see `RowsCache.lay_out_side`.
     """
-    behind = torch.arange(columns, device=ids.device) - base.unsqueeze(1)
-    rows_seen = seen.gather(2, behind.clamp(0, rows - 1).unsqueeze(1).expand(-1, rows, -1))
-    visible = (behind < 0).unsqueeze(1) | ((behind < rows).unsqueeze(1) & rows_seen)
-    mask = cache.folded(additive(visible, model.dtype))
-    cache.layout = AttentionMetadata(
-        cache.stored(of, places), PaddedAttention(slice(0, len(base)), rows, columns, at, mask), places
-    )
+    cache.lay_out_side(of, places, at, base, seen, columns)
     logits, states = model.forward(ids, positions, None, cache, hidden, len(ids))
     return logits, *(states[layer] for layer in hidden)

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.caches.rows import RowsCache, RowsSlot
+from sampling.forward.caches.rows import RowsCache
+from sampling.forward.caches.rows_slot import RowsSlot
+from sampling.forward.caches.rows_windowed import WindowedRowsCache
 from sampling.forward.causal_model import PromptReading
 from sampling.forward.kernels.formats import FORMATS, FULL, Format
 from sampling.forward.kernels.int8 import Int8Linear
@@ -125,8 +127,11 @@ class LeanModel:
         """See `CausalModel.new_cache`."""
         return RowsSlot(self.rows_cache())
 
-    def rows_cache(self) -> RowsCache:
-        """See `Shareable.rows_cache`."""
+    def rows_cache(self, whole: bool = False) -> RowsCache:
+        """See `Shareable.rows_cache`. A batch-invariant one is whole: its sums begin at the first row of a text."""
+        windows = [layer.scores.window for layer in self.layers]
+        if any(windows) and not whole and not self.batch_invariant:
+            return WindowedRowsCache(windows, self.blocks.shape, self.device, self.dtype)
         return RowsCache(self.num_layers, self.blocks.shape, self.device, self.dtype, self.batch_invariant)
 
     def read(self, prompt: Sequence[int]) -> PromptReading:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sampling.forward.caches.cache import seen, seen_by_branches
-from sampling.forward.caches.rows import RowsCache, RowsSlot
+from sampling.forward.caches.rows import RowsCache
+from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.kernels import batch_invariant
 from sampling.forward.kernels.batch_invariant import columns_for
 from sampling.forward.kernels.scores import PLAIN_SCORES
