@@ -49,12 +49,13 @@ class LastRows(RowsCache):
             self.begin(index, 0)
         first = (length if feed.shared is None else feed.shared) - self._kept
         gone = self.gone(index)
-        if length - gone + feed.count <= self.most or first <= gone:
-            return
-        for buffer in (self.keys, self.values):
-            buffer[:, index, :, : length - first] = buffer[:, index, :, first - gone : length - gone].clone()
-        self.begin(index, first)
+        if length - gone + feed.count > self.most and first > gone:
+            for buffer in (self.keys, self.values):
+                buffer[:, index, :, : length - first] = buffer[:, index, :, first - gone : length - gone].clone()
+            self.begin(index, first)
+        self.make_room(length - self.gone(index) + feed.count)
 
+    @torch.inference_mode()
     def begin(self, index: int, gone: int) -> None:
         """Say how many rows of a sequence are gone."""
         if gone != self.gone(index):
