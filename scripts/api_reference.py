@@ -96,6 +96,7 @@ print(output.sequences, output.metrics.acceptance_rate)
 ```
 
 `speculative(drafter, streamer=TextStreamer(tokenizer))` shows the text while it is written, a round at a time.
+Penalties and cut-offs of `generate` are taken over ([processors.md](processors.md)).
 
 Any causal transformers model that passes a few trial forwards runs: it must say behind our cache what it says by
 itself. Refused with the reason are models that read in both directions (BERT without `is_decoder`,

@@ -32,7 +32,8 @@ def _between_slashes(
 
     def parse(text: str) -> tuple[Any, ...]:
         values = tuple(read(part) for part in text.split("/"))
-        if None in values:
+        biased = [value[0] for value in values if isinstance(value, tuple)]
+        if None in values or len(biased) > len(set(biased)):
             raise wrong_value(name, text, usage)
         return values
 
@@ -55,7 +56,7 @@ FORCED = _between_slashes("forced", "ids that the output begins with", "ID/ID/..
 LOGIT_BIAS = _between_slashes(
     "logit_bias",
     "added to the logits of tokens",
-    "ID:NUMBER/ID:NUMBER/...",
+    "ID:NUMBER/ID:NUMBER/... (each ID once)",
     _bias,
     lambda pair: f"{pair[0]}:{shown_number(pair[1])}",
 )

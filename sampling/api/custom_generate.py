@@ -8,22 +8,20 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.generation import GenerateDecoderOnlyOutput
-from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
 from egag.length_rule import FixedGamma
 from sampling.api.arguments import check, refuse_no_model
 from sampling.api.generate import Model, account_of, encodes, name_of, runners
+from sampling.api.transformers_processors import processor_of
 from sampling.drafter import NullDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.measure.metrics import RunMetrics
 from utils.errors import UserError, one_of
-from utils.logits_processor import GreedyProcessor, LogitsProcessor, TopKNucleusProcessor
 
 if TYPE_CHECKING:
     from transformers.generation.streamers import BaseStreamer
 
-_WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
 _IGNORED = (
     "prompt_lookup_num_tokens",
     "penalty_alpha",
@@ -50,9 +48,10 @@ def speculative(
 
     Without a drafter it is plain autoregression in this project's loop.
 
-    It reads lengths, stop tokens, `do_sample`, `temperature`, `top_k` and `top_p` from the generation config. With
-    `return_dict_in_generate` it returns a `SpeculativeOutput`. It raises `UserError` for a batch of several prompts,
-    padding, beams, other processors, other stopping criteria, scores and hidden states, and an encoder-decoder model.
+    It reads lengths, stop tokens, `do_sample`, `temperature`, `top_k` and `top_p` from the generation config, and takes
+    the processors that `processor_of` knows (`repetition_penalty`, `min_p`, ...). With `return_dict_in_generate` it
+    returns a `SpeculativeOutput`. It raises `UserError` for a batch of several prompts, padding, beams, other
+    processors, other stopping criteria, scores and hidden states, and an encoder-decoder model.
 
     streamer: an object such as transformers' `TextStreamer`. It receives the prompt `[1, n]`, the new ids of each round
     `[m]`, and the end. Pass it here and not to `generate`: `generate` does not pass its streamer on to a custom method.
@@ -71,7 +70,8 @@ def speculative(
         **inputs: Any,
     ) -> Tensor | SpeculativeOutput:
         _refuse_encoder(model)
-        _check(input_ids, logits_processor, stopping_criteria, generation_config, inputs.get("attention_mask"))
+        _check(input_ids, stopping_criteria, generation_config, inputs.get("attention_mask"))
+        processor = processor_of(logits_processor, generation_config, input_ids.shape[1])
         with runners(True, model, *([] if drafter is None else [drafter])) as (target, *small):
             if streamer is not None:
                 streamer.put(input_ids.cpu())
@@ -81,7 +81,7 @@ def speculative(
                 FixedGamma(gamma if small else 0),
                 input_ids[0].tolist(),
                 generation_config.max_length - input_ids.shape[1],
-                _processor(generation_config),
+                processor,
                 generation_config.eos_token_id,
                 debug=False,
                 watch=None if streamer is None else lambda round: streamer.put(torch.tensor(round.emitted)),
@@ -95,15 +95,6 @@ def speculative(
     return decoding_method
 
 
-def _processor(config: GenerationConfig) -> LogitsProcessor:
-    if not config.do_sample:
-        return GreedyProcessor()
-    most = config.top_k or 2**31 - 1
-    return TopKNucleusProcessor(
-        1.0 if config.temperature is None else config.temperature, most, 1.0 if config.top_p is None else config.top_p
-    )
-
-
 def _refuse_encoder(model: PreTrainedModel) -> None:
     """Raises `UserError` for an encoder-decoder model: `generate` runs the encoder, and its input is not passed on."""
     if encodes(model):
@@ -113,9 +104,7 @@ def _refuse_encoder(model: PreTrainedModel) -> None:
         )
 
 
-def _check(
-    ids: Tensor, processors: Collection[Any], criteria: Collection[Any], config: GenerationConfig, mask: Tensor | None
-) -> None:
+def _check(ids: Tensor, criteria: Collection[Any], config: GenerationConfig, mask: Tensor | None) -> None:
     """Raises `UserError` for every option that would be silently ignored."""
     if (config.num_beams or 1) > 1:
         raise UserError(f"num_beams {config.num_beams} given; expected 1, or use sampling.beam_search_generate")
@@ -126,9 +115,8 @@ def _check(
         raise UserError(f"{ids.shape[0]} prompts given; expected one at a time")
     if mask is not None and not bool((mask == 1).all()):
         raise UserError("the attention mask hides tokens; expected a prompt without padding")
-    for parts, known in ((processors, _WARPERS), (criteria, _CRITERIA)):
-        unknown = [type(part).__name__ for part in parts if not isinstance(part, known)]
-        if unknown:
-            raise UserError(
-                f"{unknown[0]} is not part of this loop; expected {one_of(kind.__name__ for kind in known)}"
-            )
+    unknown = [type(part).__name__ for part in criteria if not isinstance(part, _CRITERIA)]
+    if unknown:
+        raise UserError(
+            f"{unknown[0]} is not part of this loop; expected {one_of(kind.__name__ for kind in _CRITERIA)}"
+        )

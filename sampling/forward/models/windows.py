@@ -1,7 +1,7 @@
 """Layers that see a part of the text: the last tokens (a sliding window), or those of the same chunk.
 
-Transformers' modules keep all rows. A mask says which of them a row sees, by position: so a draft is taken back as in any other
-layer, and the drafts of a tree see what they would see in a chain.
+Transformers' modules keep all rows. A mask says which of them a row sees, by position: so a draft is taken back as in
+any other layer, and the drafts of a tree see what they would see in a chain.
 """
 
 from dataclasses import dataclass

@@ -4,9 +4,18 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import PreTrainedModel, TextStreamer
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, TextStreamer
+from transformers.generation import (
+    EpsilonLogitsWarper,
+    EtaLogitsWarper,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+    TypicalLogitsWarper,
+)
 
 from sampling.api.custom_generate import SpeculativeOutput, speculative
+from sampling.api.transformers_processors import processor_of
 from tests.refusals import refused
 from tests.sampling.api.test_generate import PROMPT, made, theirs
 from tests.tiny import tiny_tokenizer
@@ -41,10 +50,20 @@ def test_it_draws_under_the_usual_names() -> None:
     assert len(free) > 1
 
 
+def _swapped() -> LogitsProcessorList:
+    return LogitsProcessorList([SuppressTokensLogitsProcessor([3]), RepetitionPenaltyLogitsProcessor(1.2)])
+
+
 @pytest.mark.parametrize(
     ("options", "quoted"),
     [
-        ({"repetition_penalty": 1.3}, ("RepetitionPenaltyLogitsProcessor", "TopPLogitsWarper")),
+        ({"bad_words_ids": [[5]]}, ("NoBadWordsLogitsProcessor", "RepetitionPenaltyLogitsProcessor")),
+        ({"sequence_bias": [[[5, 6], 2.0]]}, ("sequence_bias", "[5, 6]", "single tokens")),
+        ({"logits_processor": _swapped()}, ("banned, repetition", "each once")),
+        (
+            {"logits_processor": LogitsProcessorList([MinPLogitsWarper(0.1, min_tokens_to_keep=2)])},
+            ("min_tokens_to_keep", 2, 1),
+        ),
         ({"num_beams": 3}, ("num_beams", 3, 1, "sampling.beam_search_generate")),
         ({"max_time": 3.0}, ("MaxTimeCriteria", "EosTokenCriteria")),
         ({"return_dict_in_generate": True, "output_scores": True}, ("output_scores", "custom_generate")),
@@ -55,6 +74,37 @@ def test_it_draws_under_the_usual_names() -> None:
 def test_what_it_cannot_do_is_refused(options: dict[str, Any], quoted: tuple[object, ...]) -> None:
     with refused(*quoted):
         ours(made(), made(seed=1), **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"repetition_penalty": 1.7},
+        {"no_repeat_ngram_size": 2},
+        {"sequence_bias": [[[5], 4.0], [[7], -4.0]]},
+        {"min_new_tokens": 12},
+        {"suppress_tokens": [3, 9, 11]},
+        {"repetition_penalty": 1.3, "no_repeat_ngram_size": 3, "min_new_tokens": 9, "suppress_tokens": [4]},
+    ],
+)
+def test_processors_of_the_text_change_what_they_change_in_generate(options: dict[str, Any]) -> None:
+    target, drafter = made(), made(seed=1)
+    plain = ours(target, None)[0].tolist()
+    ends = {**options, "eos_token_id": plain[len(PROMPT) + 2]}
+    common = {"attention_mask": torch.ones_like(IDS), "pad_token_id": 0, "do_sample": False, "max_new_tokens": 20}
+    expected = target.eval().generate(IDS, **common, **ends)[0].tolist()
+    assert expected != plain[: len(expected)] or len(expected) < len(plain)
+    for small in (None, drafter, target):
+        assert ours(target, small, **ends)[0].tolist() == expected
+
+
+def test_cut_offs_are_read() -> None:
+    logits = torch.linspace(-3, 2, 40).unsqueeze(0)
+    config = GenerationConfig(do_sample=True, top_k=0)
+    for part in (MinPLogitsWarper(0.2), TypicalLogitsWarper(0.5), EpsilonLogitsWarper(0.03), EtaLogitsWarper(0.03)):
+        expected = part(IDS, logits.clone()).softmax(-1)
+        assert 0 < (expected == 0).sum() < 39
+        torch.testing.assert_close(processor_of([part], config, 0)(logits), expected, check_dtype=False)
 
 
 class Heard:
