@@ -430,6 +430,6 @@ def test_a_text_that_waits_gives_its_rows_back() -> None:
     batch = Batch(SharedRunner(weights(0)), drafter, FixedGamma, RejectionVerifier(), 2)
     asked = [Request([1, 2], GreedyProcessor(), length, 0) for length in (30, *[2] * 9)]
     cache = drafter.runner.cache  # type: ignore[attr-defined]
-    before = cache._taken - len(cache._free)
-    most = max(cache._taken - len(cache._free) for _ in decode_many(batch, asked))
+    before = cache.taken - len(cache._free)
+    most = max(cache.taken - len(cache._free) for _ in decode_many(batch, asked))
     assert most - before <= 2
