@@ -118,7 +118,8 @@ class Graph(TorchDispatchMode):
         return out
 
     def _kept(self, one: Any) -> Any:
-        return _Address.of(one) if isinstance(one, Tensor) and _memory(one) not in self._inside else one
+        outside = isinstance(one, Tensor) and not one.is_mkldnn and _memory(one) not in self._inside
+        return _Address.of(one) if outside else one
 
     def replay(self) -> None:
         """Run the launches again."""
@@ -138,7 +139,7 @@ def overwrite(tensor: Tensor) -> None:
 
 
 def _memory(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return id(tensor) if tensor.is_mkldnn else tensor.untyped_storage()._cdata
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from sampling.forward.caches.transformers_cache import TransformersCache
 from sampling.forward.models import lean
 from sampling.forward.models.steps import BlockShape
 from sampling.forward.runner import ModelRunner, feed
+from sampling.measure.warm_up import warm_up
 from sampling.methods.settings import Settings
 from sampling.pair.model_info import ModelInfo
 from sampling.pair.pair import Pair
@@ -25,6 +26,7 @@ from tests.emulated_graphs import emulate
 from tests.heads import random_heads
 from tests.refusals import refused
 from tests.tiny import TOKENS, WIDE, llama, random_model
+from utils.device.captured import captured_s
 from utils.device.graph_pool import MOST, GraphPool
 from utils.device.graphed import Graphed
 from utils.device.spare import CACHES, GRAPHS, drop_all
@@ -239,3 +241,21 @@ def test_a_capture_that_runs_out_of_memory_is_made_again(monkeypatch: pytest.Mon
     assert called(torch.ones(1))[0].tolist() == [2.0]
     assert (called.shapes, called.reason, kept.shapes) == (1, "", 0)
     assert kept(torch.ones(2))[0].tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(("method", "given"), [("target", {}), ("speculative", {"gamma": "4"})])
+def test_graphs_are_captured_before_the_first_timed_round(
+    method: str, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulate(monkeypatch)
+    monkeypatch.setattr(PairEngine, "tokenise", lambda *about: [5 + place % 7 for place in range(80)])
+    engine = PairEngine(pair_of(1024))
+    settings = Settings()
+    settings.assign_all({**given, "length": "4"}.items())
+    for _ in warm_up(engine, settings, [(method, method, {})], longest=700):
+        pass
+    before = captured_s()
+    assert before > 0.0
+    for length in (80, 240, 500, 600):
+        said(engine, method, [5 + place % 7 for place in range(length)], 40, **given)
+    assert captured_s() == before
