@@ -144,4 +144,6 @@ def _warm_up(engine: "LocalEngine") -> "Iterator[object]":
 
     names = (AR, "speculative") if engine.describe().drafter else (AR,)
     values = {**Settings(), "length": 2, "gamma": 1, "chat": False}
+    if engine.describe().target.graphs:  # of the widths that the settings ask for, too
+        values = {**Settings(), "length": 16, "chat": False}
     return warm_up(engine, values, [(name, name, {}) for name in names])

@@ -32,6 +32,7 @@ from sampling.methods.chat_template import TemplateVariables
 from sampling.methods.settings import Settings
 from sampling.pair import pair_messages
 from sampling.prefilled.wire import Address
+from utils.device.graphed import CaptureBroken
 from utils.errors import NoDistribution, UserError, checked_text
 from utils.files import checked_name
 
@@ -101,6 +102,7 @@ REFUSED: Mapping[str, Callable[[], object]] = {
     "other tokenizer": lambda: pair_messages.other_tokenizer("drafter", alone=True, drafter="small"),
     "rounded already": lambda: pair_messages.rounded_already("target_weights int4", "tiny", "int8"),
     "cut up": lambda: pair_messages.cut_up("target_weights int8", "tiny", 2),
+    "capture": lambda: CaptureBroken("out of resources", "2.11.0"),
     "own layers": lambda: pair_messages.own_layers("target_weights int8", "gpt2"),
 }
 

@@ -40,6 +40,7 @@ def caveats(
         *_shared_prefills(whole),
         *_recounted(frame),
         *_machine(whole),
+        *_captured(whole),
         *_few(summary),
         *_origin(manifest),
     )
@@ -169,6 +170,18 @@ def _machine(whole: pd.DataFrame) -> Iterator[str]:
     clock = whole["cpu_mhz"].dropna()
     if len(clock) and (clock.max() - clock.min()) / clock.median() > DRIFT:
         yield f"The processor's clock varied between {clock.min():.0f} and {clock.max():.0f} MHz."
+
+
+def _captured(whole: pd.DataFrame) -> Iterator[str]:
+    """Texts that are answered together have what was captured for all of them: of those nothing is summed up."""
+    alone = whole[(whole["batch"] == 1) & (whole["engine"] == OURS)]
+    seconds = alone["capture_s"].fillna(0.0)
+    if seconds.sum() > 0.0:
+        share = seconds.sum() / (seconds.sum() + alone["wall_s"].sum())
+        yield (
+            f"Graphs were captured in {int((seconds > 0.0).sum())} of {len(alone)} runs, for {seconds.sum():.1f} s: "
+            f"{share:.1%} of what a watch shows, and no part of any other time or speed."
+        )
 
 
 def _few(summary: pd.DataFrame) -> Iterator[str]:

@@ -42,7 +42,7 @@ class Record:
     )
     wall_s: float | None = metric(
         "s",
-        "the whole generation; nothing that shows or records",
+        "the whole generation; nothing that shows or records, and no capturing of graphs (`capture_s`)",
         "prefill_s + kv_transfer_ms / 1000 + decode_s + waited_s",
     )
     tokens_per_s: float | None = metric("1/s", "decoding speed", "new_tokens / decode_s")

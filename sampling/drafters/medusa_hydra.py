@@ -2,6 +2,7 @@
 
 from collections import abc
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import torch
@@ -60,7 +61,7 @@ class _AllSteps:
 
     def __init__(self, forward: MedusaForward, graphs: bool) -> None:
         self._forward = forward
-        self._graph = Graphed(self._shaped, forward.embedding.device) if graphs else None
+        self._graph = Graphed(partial(_steps_of, forward), forward.embedding.device) if graphs else None
 
     @torch.inference_mode()
     def run(self, feeds: abc.Sequence[tuple[Tensor, range]]) -> abc.Sequence[Tensor]:
@@ -68,22 +69,26 @@ class _AllSteps:
         if self._graph is not None and len(feeds) == 1:
             state, steps = feeds[0]
             return self._graph(state, state.new_empty(steps.start, len(steps)))
-        return self._looked(feeds)
+        return _looked(self._forward, feeds)
 
-    def _looked(self, feeds: abc.Sequence[tuple[Tensor, range]]) -> abc.Sequence[Tensor]:
-        looks = [(step, state) for state, steps in feeds for step in steps]
-        logits = self._forward.logits_ahead([step for step, _ in looks], [state for _, state in looks])
-        each: tuple[Tensor, ...] = logits.split([len(steps) for _, steps in feeds])
-        return each
 
-    def _shaped(self, state: Tensor, places: Tensor) -> tuple[Tensor]:
-        """The heads of a range of steps.
+def _looked(forward: MedusaForward, feeds: abc.Sequence[tuple[Tensor, range]]) -> tuple[Tensor, ...]:
+    """Logits of the heads of each feed's steps."""
+    looks = [(step, state) for state, steps in feeds for step in steps]
+    logits = forward.logits_ahead([step for step, _ in looks], [state for _, state in looks])
+    each: tuple[Tensor, ...] = logits.split([len(steps) for _, steps in feeds])
+    return each
 
-        The shape of `places`, `[first, depth]`, encodes the range for a GPU graph.
-        """
-        first, depth = places.shape
-        (logits,) = self._looked([(state, range(first, first + depth))])
-        return (logits,)
+
+def _steps_of(forward: MedusaForward, state: Tensor, places: Tensor) -> tuple[Tensor, ...]:
+    """The heads of a range of steps, for a GPU graph: the shape of `places`, `[first, depth]`, encodes the range."""
+    first, depth = places.shape
+    return _looked(forward, [(state, range(first, first + depth))])
+
+
+def _alone(forward: MedusaForward, state: Tensor, paths: Tensor) -> tuple[Tensor]:
+    """The logits of one sequence, in the form of a GPU graph."""
+    return (forward.logits(state, paths).contiguous(),)
 
 
 class _ParallelDrafter(ForwardDrafter):
@@ -98,7 +103,7 @@ class _ParallelDrafter(ForwardDrafter):
         self.config, self.shape = forward.config, shape
         self.needs_hidden = (layer,)
         self._forward = forward
-        graph = Graphed(self._alone, forward.embedding.device) if graphs else None
+        graph = Graphed(partial(_alone, forward), forward.embedding.device) if graphs else None
         self._steps = [_Step(forward.logits, graph) for _ in range(self.config.steps + 1)]
 
     @classmethod
@@ -146,10 +151,6 @@ class _ParallelDrafter(ForwardDrafter):
         """Raw logits `[k, V]` after the paths of a sequence."""
         logits: Tensor = yield ForwardRequest(self._steps[ahead.paths.shape[1]], (ahead.state, ahead.paths))
         return logits
-
-    def _alone(self, state: Tensor, paths: Tensor) -> tuple[Tensor]:
-        """The logits of one sequence, in the form of a GPU graph."""
-        return (self._forward.logits(state, paths).contiguous(),)
 
     def _learn(self, seq: Sequence) -> None:
         (layer,) = self.needs_hidden

@@ -12,12 +12,9 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-import torch
+from utils.device.spare import OUT_OF_MEMORY
 
 T = TypeVar("T")
-
-OUT_OF_MEMORY = MemoryError, torch.OutOfMemoryError
-"""What says nothing of the text that met it."""
 
 
 class BatchExecutor(Protocol):

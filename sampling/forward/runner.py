@@ -6,6 +6,7 @@ forward (`models/lean.py`). A runner holds what one sequence has of it: the rows
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol, Self, TypeGuard, cast, runtime_checkable
 
 import torch
@@ -16,6 +17,7 @@ from sampling.forward.causal_model import CausalModel, Output, PromptReading, Sh
 from sampling.forward.graphs.one_width import OneWidthGraphs
 from sampling.forward.graphs.sequence_graphs import SequenceGraphs
 from sampling.forward.requests import RequestingRunner, StepGenerator, run_single
+from utils.device.spare import with_room
 
 PREFILL_CHUNK = 512
 
@@ -284,7 +286,8 @@ class ModelRunner(CachedRunner):
         return self._eager(as_ids(tokens, self.device), positions, mask, (), count)
 
     def _eager(self, ids: Tensor, positions: Tensor, mask: Tensor | None, hidden: Sequence[int], rows: int) -> Output:
-        logits, states = self.model.forward(ids, positions, mask, self._cache.storage, hidden, rows)
+        forward = partial(self.model.forward, ids, positions, mask, self._cache.storage, hidden, rows)
+        logits, states = forward() if self.graphs is None else with_room(forward)
         return self._output(ids.shape[0], logits, states)
 
     def _output(self, count: int, logits: Tensor, states: dict[int, Tensor]) -> Output:

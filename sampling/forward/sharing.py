@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any, Protocol, Self
 
@@ -16,6 +17,7 @@ from sampling.forward.graphs.shared_graphs import SharedGraphs
 from sampling.forward.requests import ForwardRequest, RequestingRunner
 from sampling.forward.runner import CachedRunner, Runner, Runners
 from utils.device.sent import sent
+from utils.device.spare import with_room
 
 
 class SlotRunner(Runner, Protocol):
@@ -169,7 +171,8 @@ class SharedRunner:
         positions = self.cache.lay_out([feed.fed for feed in feeds])
         ids = feeds[0].ids if len(feeds) == 1 else torch.cat([feed.ids for feed in feeds])
         rows = _wanted(feeds, self.device)
-        logits, states = self.model.forward(ids, positions, None, self.cache, _layers(feeds), rows)
+        forward = partial(self.model.forward, ids, positions, None, self.cache, _layers(feeds), rows)
+        logits, states = forward() if self.graphs is None else with_room(forward)
         return self._outputs(feeds, logits.split([feed.rows for feed in feeds]), states)
 
     def _outputs(

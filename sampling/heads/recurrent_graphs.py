@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches.cache import additive
-from sampling.forward.caches.fixed import ROOM, CapturedSteps, grow, seen_by, whole_buckets
+from sampling.forward.caches.fixed import ROOM, CapturedSteps, bucket, grow, seen_by
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.graphs.sequence_graphs import EXACT
 from sampling.heads.inference import RecurrentForward
-from utils.device.graphed import Graphed, Tensors
+from utils.device.graph_pool import Tensors
+from utils.device.graphed import Graphed
 from utils.device.sent import sent
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ class RecurrentGraphs:
     def replay(self, feed: "RecurrentFeed") -> tuple[Tensor, Tensor]:
         """See `RecurrentRunner.run`."""
         count, rows = len(feed.tokens), feed.slot.length + len(feed.tokens)
-        grow(self._cache, rows, whole_buckets(self._forward.window + rows), ROOM)
-        columns = min(self._cache.keys.shape[3], whole_buckets(rows))
+        most = max(rows, self._forward.window + EXACT)
+        columns = bucket(rows, most)
+        grow(self._cache, columns, most, ROOM)
         seen = _causal(count, feed.tokens.device) if feed.seen is None else feed.seen
         base = sent([rows - seen.shape[1]], feed.tokens.device)
         state, logits = self._step(feed.slot.index, columns, feed.wanted)(feed.tokens, feed.above, base, seen)

@@ -1,5 +1,6 @@
 """From a method's name and settings to a stream of events, on a loaded pair."""
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -15,7 +16,6 @@ from sampling.drafter import Drafter
 from sampling.engine import Description, Text
 from sampling.forward.noise_floor import NoiseFloor
 from sampling.forward.referee import RefereeResult, refereed
-from sampling.forward.requests import OUT_OF_MEMORY
 from sampling.forward.runner import Runner, WholeRunner
 from sampling.forward.traffic import Traffic
 from sampling.logits_probe import LogitsProbe
@@ -34,6 +34,7 @@ from sampling.prefilled.shared import Prefills
 from sampling.processors.with_text import processed_noise_floor
 from sampling.verify.lossy import RejectAllVerifier
 from sampling.verify.verifier import Verifier
+from utils.device.spare import OUT_OF_MEMORY, drop_all
 from utils.errors import NoDistribution, UserError
 from utils.events import Event
 from utils.parameter import ChosenPart
@@ -286,7 +287,8 @@ class PairEngine:
             raise
         except OUT_OF_MEMORY as error:
             self.renew()
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
+            error.__traceback__ = error.__context__ = None  # its frames hold tensors
+            gc.collect()
+            drop_all()
             info = self.pair.target_info
             raise UserError(out_of_memory(device, error, info.stored, info.graphs)) from error

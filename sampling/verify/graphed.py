@@ -15,8 +15,8 @@ from sampling.proposal import Proposal
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import Verdict, unpack
 from sampling.verify.verifier import Verifier
-from sampling.verify.verify import EagerVerification, RoundInput, Verification, follows_argmax, packed_verdict
-from utils.device.graphed import Tensors
+from sampling.verify.verify import EagerVerification, RoundInput, Verification, packed_verdict
+from utils.device.graph_pool import Tensors
 from utils.logits_processor import LogitsProcessor
 from utils.numbers.random_numbers import RNG, RandomRequest, RecordingRNG, ReplayingRNG, draw_all
 
@@ -87,12 +87,8 @@ class GraphedVerification:
         return unpack(ProposalBatch([proposal], device), packed.tolist())
 
     def _fixed(self, proposal: Proposal) -> bool:
-        """Whether the verification reads nothing on the host.
-
-        A tree of drawn drafts is judged draft by draft, and reads.
-        """
-        drawn_drafts = proposal.draft_probs is not None and not follows_argmax(self._verifier, self._processor)
-        return proposal.parents is None or not (self._verifier.reads_trees or drawn_drafts)
+        """Whether the verification reads nothing on the host."""
+        return proposal.parents is None or not self._verifier.reads_trees
 
 
 def _packed(

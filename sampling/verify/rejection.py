@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sampling.proposal import Proposal
 from sampling.verify.proposals import ProposalBatch
-from sampling.verify.verdict import DeviceVerdict, distribution_of
+from sampling.verify.verdict import DeviceVerdict
 from sampling.verify.verifier import Verifier, coins_each, sample_each
 from utils.logits_processor import LogitsProcessor, sample, wide
 from utils.numbers.random_numbers import RNG, uniform
@@ -60,19 +60,23 @@ class RejectionVerifier(Verifier):
         return DeviceVerdict(end, sample(self.rest(here, tried).unsqueeze(0), rng))
 
     def _siblings(self, batch: ProposalBatch, tree: Proposal, p: Tensor, rng: RNG) -> DeviceVerdict:
-        """Judge draft by draft, parents first. After a rejected child its siblings are judged against the residual."""
+        """Judge draft by draft, parents first. After a rejected child its siblings are judged against the residual.
+
+        end: `[1]`, the draft that was accepted last: its children are judged, and no others. here: `[1, V]`, the
+        distribution there. The parents are not read.
+        """
+        assert tree.draft_probs is not None
         coins = uniform((len(tree),), rng, p.device, torch.float32, "coin")
-        yes, rows = torch.ones((), dtype=torch.bool, device=p.device), torch.arange(len(tree), device=p.device)
-        left, alive, end = {-1: p[0]}, {-1: yes}, torch.full((), -1, device=p.device)
-        for row, parent in enumerate(tree.parent_rows):
-            accepted = alive[parent] & (coins[row] * batch.q[row] < left[parent][tree.tokens[row]])
-            rejected = alive[parent] & ~accepted
-            rest = self.rest(left[parent], distribution_of(tree, rows[row], p))
-            left[parent] = torch.where(rejected, rest, left[parent])
-            alive[parent], alive[row], left[row] = rejected, accepted, p[row + 1]
+        parents, end, here = tree.parents_on(p.device), torch.full((1,), -1, device=p.device), p[:1]
+        for row in range(len(tree)):
+            mine = slice(row, row + 1)
+            chance = here.gather(1, tree.tokens[mine].unsqueeze(1)).squeeze(1)
+            judged = parents[mine] == end
+            accepted = judged & (coins[mine] * batch.q[mine] < chance)
+            rest = torch.where(judged.unsqueeze(1), self.rest(here, tree.draft_probs[mine]), here)
+            here = torch.where(accepted.unsqueeze(1), p[row + 1 : row + 2], rest)
             end = torch.where(accepted, row, end)
-        ends = torch.stack([left[row] for row in range(-1, len(tree))])
-        return DeviceVerdict(end.view(1), sample(ends.index_select(0, end.view(1) + 1), rng))
+        return DeviceVerdict(end, sample(here, rng))
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:

@@ -1,15 +1,12 @@
 """Traversal verification: a tree of drawn drafts is judged from its leaves upwards."""
 
-from dataclasses import dataclass, field
-
 import torch
 from torch import Tensor
 
-from sampling.forward.tree import children
 from sampling.proposal import Proposal
 from sampling.verify.block import BlockVerifier
 from sampling.verify.proposals import ProposalBatch
-from sampling.verify.verdict import DeviceVerdict, distribution_of
+from sampling.verify.verdict import DeviceVerdict
 from utils.logits_processor import sample
 from utils.numbers.random_numbers import RNG, uniform
 
@@ -27,47 +24,47 @@ class TraversalVerifier(BlockVerifier):
     is_argmax_under_greedy = True
 
     def _siblings(self, batch: ProposalBatch, tree: Proposal, p: Tensor, rng: RNG) -> DeviceVerdict:
-        walk = _Walk(tree, p, uniform((len(tree),), rng, p.device, torch.float32, "coin"))
-        walk.visit(-1, p.new_ones(()))
-        return DeviceVerdict(walk.end.view(1), sample(walk.here.unsqueeze(0), rng))
+        coins = uniform((len(tree),), rng, p.device, torch.float32, "coin")
+        w, left = _rejected(tree, p)
+        passed = coins < w[1:]
+        first = torch.where(passed, _turns(tree, p.device), len(tree)).argmin(0, keepdim=True)
+        end = torch.where(passed.any(), first, -1)
+        return DeviceVerdict(end, sample(left.index_select(0, end + 1), rng))
 
 
-@dataclass(slots=True)
-class _Walk:
-    """A walk over a tree, leaves before their parents: the first draft that was kept, and the residual of p after it.
+def _rejected(tree: Proposal, p: Tensor) -> tuple[Tensor, Tensor]:
+    """The probability `[n + 1]` of the root's and each draft's path, and the distribution `[n + 1, V]` after it, once
+    all its children are rejected.
 
-    coins: `[n]`, the coin of each draft. end, here: -1 and the distribution at the root until a draft is kept.
+    A child takes its path's probability from what the siblings before it left; what lies below it changes neither.
     """
+    assert tree.draft_probs is not None
+    w, left = p.new_ones(len(tree) + 1), p.clone()
+    for row, parent in enumerate((tree.parents_on(p.device) + 1).split(1)):
+        path, here, q = w.index_select(0, parent), left.index_select(0, parent), tree.draft_probs[row : row + 1]
+        token = tree.tokens[row : row + 1].unsqueeze(1)
+        w[row + 1 : row + 2] = (path * here.gather(1, token)[0] / q.gather(1, token)[0]).clamp(max=1.0)
+        chance, rest = without(path, here, q)
+        w.index_copy_(0, parent, chance)
+        left.index_copy_(0, parent, rest)
+    return w, left
 
-    proposal: Proposal
-    p: Tensor
-    coins: Tensor
-    below: dict[int, list[int]] = field(init=False)
-    end: Tensor = field(init=False)
-    here: Tensor = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.below = children(self.proposal.parent_rows)
-        self.end, self.here = torch.full((), -1, device=self.p.device), self.p[0]
-
-    def visit(self, row: int, w: Tensor) -> None:
-        """Visit all drafts below a draft, then the draft itself. w is the probability (0-d) of its path."""
-        p = self.p[row + 1]
-        for child in self.below[row]:
-            q = distribution_of(self.proposal, torch.full((), child, device=p.device), p.unsqueeze(0))
-            token = self.proposal.tokens[child]
-            self.visit(child, (w * p[token] / q[token]).clamp(max=1.0))
-            w, p = without(w, p, q)
-        keep = self.end < 0
-        if row >= 0:
-            keep = keep & (self.coins[row] < w)
-        self.end, self.here = torch.where(keep, row, self.end), torch.where(keep, p, self.here)
+def _turns(tree: Proposal, device: torch.device) -> Tensor:
+    """When each draft is judged, `[n]` from 0: behind all below it, and behind its earlier siblings with theirs."""
+    seen, parents = tree.seen_on(device).long(), tree.parents_on(device)
+    below = seen.sum(0)
+    earlier = ((parents.unsqueeze(1) == parents).tril(-1) * below).sum(1)
+    return (seen * earlier).sum(1) + below - 1
 
 
 def without(w: Tensor, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """The path's probability and the distribution after it, once a child drawn from q is rejected with its subtree."""
-    rest = (w * p - q).clamp(min=0.0)
-    mass = rest.sum()
+    """The path's probability and the distribution after it, once a child drawn from q is rejected with its subtree.
+
+    w: `[...]`. p, q: `[..., V]`.
+    """
+    rest = (w.unsqueeze(-1) * p - q).clamp(min=0.0)
+    mass = rest.sum(-1)
     room = mass + 1.0 - w
-    chance = torch.where(room > 0.0, mass / room, 1.0)
-    return chance, torch.where(mass > 0.0, rest / mass, p)
+    chance, held = torch.where(room > 0.0, mass / room, 1.0), mass.unsqueeze(-1)
+    return chance, torch.where(held > 0.0, rest / held, p)

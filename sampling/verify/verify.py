@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from sampling import sequence
-from sampling.forward.requests import OUT_OF_MEMORY
 from sampling.proposal import Proposal
 from sampling.verify.match import follow
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import Verdict, pack, unpack
 from sampling.verify.verifier import Verifier
+from utils.device.spare import OUT_OF_MEMORY
 from utils.logits_processor import GreedyProcessor, LogitsProcessor, one_if_finite
 from utils.numbers.argmax import argmax
 from utils.numbers.random_numbers import RNG

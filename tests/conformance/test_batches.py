@@ -330,7 +330,7 @@ class TestPlanted:
         honest = RowsCache.move
 
         def only_alone(self: RowsCache, *args: Any) -> None:
-            if self._taken == 1:
+            if self.taken == 1:
                 honest(self, *args)
 
         monkeypatch.setattr(RowsCache, "move", only_alone)

@@ -1,21 +1,45 @@
 """A function of fixed shapes: captured once for each on CUDA, and called as it is elsewhere."""
 
+import gc
 import logging
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.torch_version import TorchVersion
 
 from utils.device.captured import add_captured, add_failure
+from utils.device.graph_pool import GraphPool, Replayable, Tensors
+from utils.device.spare import with_room
+from utils.errors import UserError
 from utils.text import first_line
 
-Tensors = tuple[Tensor, ...]
 _WARM_UPS = 2
+_SURVIVES = "2.12"
+"""The first version of torch whose allocator is whole after a capture that ended badly (pytorch#180395)."""
 _log = logging.getLogger(__name__)
+_numbers = count()
+
+
+class CaptureBroken(UserError):
+    """A capture ended badly, and torch's allocator still waits for its end: no graph can be captured any more."""
+
+    def __init__(self, reason: str, version: str) -> None:
+        super().__init__(
+            f"a CUDA graph could not be captured ({reason}), after which torch {version} allocates no memory reliably: "
+            "restart, with --graphs off"
+        )
+
+
+def captures(device: torch.device) -> bool:
+    """Whether functions are captured there."""
+    return device.type == "cuda"
 
 
 @cache
@@ -32,6 +56,10 @@ class _Captured:
     inputs: Tensors
     outputs: Tensors
 
+    @property
+    def held(self) -> Tensors:
+        return self.inputs + self.outputs
+
     def replay(self, inputs: Tensors) -> Tensors:
         for buffer, new in zip(self.inputs, inputs, strict=True):
             if buffer is not new:
@@ -40,70 +68,89 @@ class _Captured:
         return self.outputs
 
 
+@dataclass(slots=True)
+class _Called:
+    """A function that is called as it is; what it returned last is overwritten first."""
+
+    function: Callable[..., Tensors]
+    held: Tensors = ()
+
+    def replay(self, inputs: Tensors) -> Tensors:
+        for earlier in self.held:
+            earlier.fill_(torch.nan if earlier.is_floating_point() else torch.iinfo(earlier.dtype).min)
+        self.held = self.function(*inputs)
+        return self.held
+
+
 class Graphed:
     """Calls `function(*tensors) -> tensors`, which reads nothing back and whose shapes follow from its inputs' alone.
 
     On CUDA the first call of a shape captures it as a graph, and every later one copies its inputs into the graph's own
     and replays it. Where capturing fails, `reason` says why, and the function is called as it is from then on.
-    Elsewhere it is called as it is always.
+    Elsewhere it is called as it is always. Raises `CaptureBroken` where torch cannot go on after a failed capture.
 
     What a call returns holds until the next call of the same shape. Off CUDA the next call overwrites it with NaN, or
     the lowest number of its kind, so that whoever keeps it longer is found out on any machine.
 
-    capture_s: seconds that capturing took so far, which belong to no round.
+    pool: where its graphs are held, with those of other functions (default: a pool of its own).
     """
 
-    def __init__(self, function: Callable[..., Tensors], device: torch.device) -> None:
+    def __init__(self, function: Callable[..., Tensors], device: torch.device, pool: GraphPool | None = None) -> None:
         self._function = function
-        self._device, self._capturing = device, device.type == "cuda"
-        self._captured: dict[Hashable, _Captured] = {}
-        self._given: dict[Hashable, Tensors] = {}
-        self.capture_s = 0.0
+        self._device, self._capturing = device, captures(device)
+        self._pool, self._number = GraphPool() if pool is None else pool, next(_numbers)
         self.reason = ""
 
     @torch.inference_mode()
     def __call__(self, *inputs: Tensor) -> Tensors:
-        key = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
-        if not self._capturing:
-            return self._called(key, inputs)
-        if key not in self._captured:
-            self._capture(key, inputs)
-            if not self._capturing:
+        if self.reason:
+            return self._function(*inputs)
+        key = self._number, *((tensor.shape, tensor.dtype) for tensor in inputs)
+        graph = self._pool.get(key)
+        if graph is None:
+            graph = self._captured(inputs) if self._capturing else _Called(self._function)
+            if graph is None:
                 return self._function(*inputs)
-        return self._captured[key].replay(inputs)
+            self._pool.add(key, graph)
+        return graph.replay(inputs)
 
     @property
     def shapes(self) -> int:
-        """How many shapes were captured, or called where nothing is."""
-        return len(self._captured) or len(self._given)
+        """How many shapes are captured, or called where nothing is."""
+        return sum(number == self._number for number, *_ in self._pool)
 
-    def _called(self, key: Hashable, inputs: Tensors) -> Tensors:
-        for earlier in self._given.pop(key, ()):
-            earlier.fill_(torch.nan if earlier.is_floating_point() else torch.iinfo(earlier.dtype).min)
-        outputs = self._given[key] = self._function(*inputs)
-        return outputs
-
-    def _capture(self, key: Hashable, inputs: Tensors) -> None:
+    def _captured(self, inputs: Tensors) -> Replayable | None:
+        """The graph of these shapes; None where capturing fails."""
         began = time.perf_counter()
-        buffers = tuple(tensor.clone() for tensor in inputs)
+        self._pool.make_room()
         try:
-            with torch.cuda.device(self._device):
-                self._captured[key] = _recorded(self._function, buffers)
-                torch.cuda.synchronize()
+            return with_room(partial(_recorded_on, self._device, self._function, inputs, self._pool))
         except RuntimeError as error:
-            cause = _first_cause(error)
-            if isinstance(cause, torch.cuda.OutOfMemoryError):
-                raise cause from None
-            self._capturing, self.reason = False, first_line(cause)
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            self.reason = first_line(_first_cause(error))
             add_failure(self.reason)
             _say_once(self.reason)
-            return
-        took = time.perf_counter() - began
-        self.capture_s += took
-        add_captured(took)
+            return None
+        finally:
+            add_captured(time.perf_counter() - began)
 
 
-def _recorded(function: Callable[..., Tensors], buffers: Tensors) -> _Captured:
+def _recorded_on(device: torch.device, function: Callable[..., Tensors], inputs: Tensors, pool: GraphPool) -> _Captured:
+    """The graph of a function on a device. Raises `OutOfMemoryError` as what it is."""
+    buffers = tuple(tensor.clone() for tensor in inputs)
+    try:
+        with torch.cuda.device(device), _uncollected():
+            recorded = _recorded(function, buffers, pool)
+            torch.cuda.synchronize()
+            return recorded
+    except RuntimeError as error:
+        if isinstance(cause := _first_cause(error), torch.OutOfMemoryError):
+            raise cause from None
+        raise
+
+
+def _recorded(function: Callable[..., Tensors], buffers: Tensors, pool: GraphPool) -> _Captured:
     """A graph on the current device; where that fails, later work goes where it went before all the same."""
     here = torch.cuda.current_stream()
     warming, capturing = _streams(torch.cuda.current_device())
@@ -111,15 +158,51 @@ def _recorded(function: Callable[..., Tensors], buffers: Tensors) -> _Captured:
         warming.wait_stream(here)
         with torch.cuda.stream(warming):
             for _ in range(_WARM_UPS):
-                function(*buffers)
+                outputs = function(*buffers)
         here.wait_stream(warming)
         graph = torch.cuda.CUDAGraph()
-        # Only what this thread does breaks a capture: a compiler's threads may use the device meanwhile.
-        with torch.cuda.graph(graph, stream=capturing, capture_error_mode="thread_local"):
-            outputs = function(*buffers)
+        with _ending(capturing, graph, pool):
+            for output, made in zip(outputs, function(*buffers), strict=True):
+                output.copy_(made)
     finally:
         torch.cuda.set_stream(here)
     return _Captured(graph, buffers, outputs)
+
+
+_broken: list[str] = []
+
+
+@contextmanager
+def _ending(stream: Any, graph: Any, pool: GraphPool) -> Iterator[None]:
+    """A capture. Raises `CaptureBroken` where its end failed and torch cannot go on, then and ever after."""
+    if _broken:
+        raise CaptureBroken(_broken[0], torch.__version__)
+    inside: BaseException | None = None
+    try:
+        # Only what this thread does breaks a capture: a compiler's threads may use the device meanwhile.
+        with torch.cuda.graph(graph, pool.handle(), stream, "thread_local"):
+            try:
+                yield
+            except BaseException as error:
+                inside = error
+                raise
+    except RuntimeError as error:
+        if error is inside or TorchVersion(torch.__version__) >= _SURVIVES:
+            raise
+        _broken.append(first_line(_first_cause(error)))
+        raise CaptureBroken(_broken[0], torch.__version__) from None
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's collector: a graph that it destroys would end the capture of another."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 @cache

@@ -70,11 +70,17 @@ def _reference(profile: LatencyProfile, tokens: int) -> TokenPace:
 
 
 def _run(
-    engine: Engine, plan: Plan, processor: ChosenPart, configurations: Sequence[Configuration], prompt: list[int]
+    engine: Engine,
+    plan: Plan,
+    processor: ChosenPart,
+    configurations: Sequence[Configuration],
+    prompt: list[int],
+    longest: int = 0,
 ) -> dict[str, TokenPace]:
-    """The pace of configurations under a processor, first unmeasured and then timed."""
+    """The pace of configurations under a processor, first unmeasured and then timed; longest: see `warm_up`."""
     values = {**plan.values, "processor": processor, "length": FIRST_TOKENS}
-    for _ in warm_up(engine, values, [(c.name, c.method, dict(c.parameters)) for c in configurations]):
+    runs = [(c.name, c.method, dict(c.parameters)) for c in configurations]
+    for _ in warm_up(engine, values, runs, longest):
         pass
     return dict(_timed(engine, {**values, "length": TIMED_TOKENS}, configurations, prompt))
 
@@ -82,7 +88,10 @@ def _run(
 def _estimated(engine: Engine, plan: Plan, processors: int | None) -> Estimate:
     """By runs under the first so many processors, of an engine as it is."""
     short, lengths, longest = _prompts(engine, plan)
-    paces = [_run(engine, plan, processor, plan.configurations, short) for processor in plan.processors[:processors]]
+    timed = len(longest) if processors is None else 0
+    paces = [
+        _run(engine, plan, processor, plan.configurations, short, timed) for processor in plan.processors[:processors]
+    ]
     values = {**plan.values, "processor": plan.processors[0], "length": TIMED_TOKENS}
     reference = (Configuration(AR),)
     both = [next(_timed(engine, values, reference, prompt))[1] for prompt in (short, longest)]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
+from weakref import proxy
 
 import torch
 from torch import Tensor
@@ -70,7 +71,8 @@ class RollbackLayer:
     """One layer's part of a cache."""
 
     def __init__(self, cache: "RollbackCache", index: int) -> None:
-        self._cache, self._index = cache, index
+        self._cache: RollbackCache = proxy(cache)  # which owns its layers: memory is free at once where it goes
+        self._index = index
 
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store n rows `[1, kv_heads, n, head_dim]` behind the committed ones; return all rows so far."""

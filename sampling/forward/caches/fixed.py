@@ -7,6 +7,7 @@ numbers all the same, for 0 times NaN is NaN.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 from weakref import finalize
 
@@ -18,12 +19,14 @@ from sampling.forward.caches import cache
 from sampling.forward.caches.attention_metadata import QueryRows
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_slot import RowsSlot
-from utils.device.graphed import Graphed, Tensors
+from utils.device.graph_pool import GraphPool, Tensors
+from utils.device.graphed import Graphed
+from utils.device.spare import CACHES, with_room
 
 ROOM = 2048
 """Rows that a cache begins with; it grows as a text does, and graphs, which know the old addresses, are made anew."""
 BUCKET = 256
-"""Rows that a forward attends over are a multiple of this, so that short texts do not pay for long ones."""
+"""Rows that a forward attends over at the least; see `bucket`."""
 
 
 class FixedSlot(RowsSlot):
@@ -45,14 +48,15 @@ class FixedSlot(RowsSlot):
         self._send_length()
 
     def columns(self, count: int, read: int | None = None, shared: int | None = None) -> int:
-        """Columns of the next forward, which writes so many rows: whole buckets. There is room for them then.
+        """Columns of the next forward, which writes so many rows: see `bucket`. There is room for them then.
 
         read: how many of the rows have to see themselves; the others fill up, and nobody reads them (default: all).
         shared: see `QueryRows`.
         """
-        grow(self.owner, self.length + count, self._most, ROOM)
+        columns = bucket(self.length + (read or count), self._most)
+        grow(self.owner, max(columns, self.length + count), self._most, ROOM)
         self.owner.let_go(QueryRows(self, count, shared=shared))
-        return min(self.owner.keys.shape[3], whole_buckets(self.length + (read or count)))
+        return columns
 
     def lay_out(self, count: int, parents: Sequence[int] | None = None) -> tuple[Tensor, None]:
         """See `SequenceCache.lay_out`."""
@@ -82,15 +86,24 @@ class FixedSlot(RowsSlot):
         self.length_there.fill_(self.length)
 
 
-def whole_buckets(rows: int) -> int:
-    """The multiple of `BUCKET` that holds so many."""
+def bucket(rows: int, most: int) -> int:
+    """Columns of a forward that attends over so many rows: 256, 512, 1024 and so on, or all of the longest text.
+
+    Short texts do not pay for long ones, and a long one meets few numbers of columns, each with graphs of its own.
+    """
+    return min(max(BUCKET, 1 << (rows - 1).bit_length()), _whole(most))
+
+
+def _whole(rows: int) -> int:
     return -(-rows // BUCKET) * BUCKET
 
 
 def grow(owner: RowsCache, rows: int, most: int, least: int = 0) -> None:
     """Room for so many rows of a sequence, twice of what there was where that is too little: graphs are rarely lost."""
     capacity = owner.keys.shape[3]
-    owner.make_room(min(most, max(rows, 2 * capacity, least)) if rows > capacity else capacity)
+    if rows > capacity:
+        rows = max(rows, min(_whole(most), max(2 * capacity, least)))
+    with_room(partial(owner.make_room, max(rows, capacity)))
 
 
 def seen_by(seen: Tensor, base: Tensor, columns: int) -> Tensor:
@@ -105,25 +118,27 @@ def seen_by(seen: Tensor, base: Tensor, columns: int) -> Tensor:
 
 @dataclass(slots=True)
 class CapturedSteps:
-    """Functions captured over a cache. When it grows they are forgotten: they know its old addresses."""
+    """Functions captured over a cache, in one pool. When it grows they are forgotten: they know its old addresses."""
 
     cache: RowsCache
     steps: dict[Hashable, Graphed] = field(default_factory=dict)
+    pool: GraphPool = field(default_factory=GraphPool)
     addresses: tuple[int, ...] = ()
 
     def step(self, key: Hashable, function: Callable[..., Tensors]) -> Graphed:
         """The function as a graph; key: what it was made for, beside the shapes of its inputs."""
         if (addresses := self.cache.addresses) != self.addresses:
             self.steps.clear()
+            self.pool.drop()
             self.addresses = addresses
         if key not in self.steps:
-            self.steps[key] = Graphed(function, self.cache.device)
+            self.steps[key] = Graphed(function, self.cache.device, self.pool)
         return self.steps[key]
 
     @property
     def shapes(self) -> int:
-        """How many were captured, or called where nothing is."""
-        return sum(step.shapes for step in self.steps.values())
+        """How many are captured, or called where nothing is."""
+        return len(self.pool)
 
     @property
     def reasons(self) -> list[str]:
@@ -147,6 +162,7 @@ class CachePool:
     def __init__(self, make: Callable[[], RowsCache], most: int) -> None:
         self._make, self._most = make, most
         self._free: list[PooledSlot] = []
+        CACHES.add(self)
 
     def take(self, owner: object) -> PooledSlot:
         """One that nobody has, empty, for as long as `owner` lives."""
@@ -154,6 +170,10 @@ class CachePool:
         slot.cache.crop(0)
         finalize(owner, self._free.append, slot)
         return slot
+
+    def drop(self) -> None:
+        """See `Spare.drop`: caches that nobody has."""
+        self._free.clear()
 
     def _made(self) -> PooledSlot:
         storage = self._make()

@@ -6,7 +6,7 @@ Only to attend are rows laid out by sequence. Rolling one back is an assignment,
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
-from weakref import finalize
+from weakref import finalize, proxy
 
 import torch
 from torch import Tensor
@@ -34,7 +34,8 @@ class RowsLayer:
     """One layer's part of a `RowsCache`."""
 
     def __init__(self, owner: "RowsCache", index: int) -> None:
-        self._owner, self._index = owner, index
+        self._owner: RowsCache = proxy(owner)  # which owns its layers: memory is free at once where it goes
+        self._index = index
 
     def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store flat rows `[N, kv_heads, D]`; the buffers of all sequences, `[B, kv_heads, capacity, D]`."""

@@ -1,6 +1,7 @@
 """Sequences in one forward of a transformers model: its own modules take a padded batch, our rows stay flat."""
 
 from typing import Any, Protocol
+from weakref import proxy
 
 import torch
 from torch import Tensor
@@ -51,7 +52,8 @@ class _Layer(CacheLayerMixin):
 
     def __init__(self, cache: "TransformersRowsCache", rows: RowsLayer) -> None:
         super().__init__()
-        self._cache, self._rows = cache, rows
+        self._cache: TransformersRowsCache = proxy(cache)
+        self._rows = rows
 
     @property
     def is_compileable(self) -> bool:

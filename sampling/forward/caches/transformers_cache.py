@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import proxy
 
 import torch
 from torch import Tensor
@@ -38,7 +39,8 @@ class ViewedLayer(CacheLayerMixin):
 
     def __init__(self, cache: RollbackCache, rows: RollbackLayer, sliding: bool = False) -> None:
         super().__init__()
-        self._cache, self._rows, self.is_sliding = cache, rows, sliding
+        self._cache: RollbackCache = proxy(cache)
+        self._rows, self.is_sliding = rows, sliding
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to do: the rows make room when they are written."""

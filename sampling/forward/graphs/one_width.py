@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from sampling.forward.caches.fixed import BUCKET
+from sampling.forward.caches.fixed import bucket
 from sampling.forward.chains_only import chains_only
 from sampling.forward.graphs.sequence_graphs import SequenceGraphs
 from sampling.forward.tree import children
@@ -45,7 +45,7 @@ class OneWidthGraphs(SequenceGraphs):
 
     def _chain(self, ids: Tensor, hidden: Sequence[int], rows: int) -> _Result:
         base, count = self.cache.length, len(ids)
-        parts = list(_parts(base, base + count))
+        parts = list(self._parts(base, base + count))
         if len(parts) == 1:
             return self._part(ids, hidden, rows)
         results = list[_Result]()
@@ -57,6 +57,13 @@ class OneWidthGraphs(SequenceGraphs):
         finally:
             self.cache.crop(base)
         return _joined(results)
+
+    def _parts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Places that are fed together, first and behind the last: `WIDTH` at most, all of one number of columns."""
+        while start < stop:
+            end = min(stop, start + WIDTH, bucket(start + 1, self._most))
+            yield start, end
+            start = end
 
     def _part(self, ids: Tensor, hidden: Sequence[int], rows: int) -> _Result:
         """Rows of one bucket, `WIDTH` at most, behind those that count."""
@@ -80,14 +87,6 @@ class OneWidthGraphs(SequenceGraphs):
             buffer[:, index, :, base : base + len(ids)] = torch.cat(rows, 2).index_select(2, back)
         logits, states = _joined(results)
         return logits[back], {layer: state[back] for layer, state in states.items()}
-
-
-def _parts(start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Places that are fed together, first and behind the last: `WIDTH` at most, and all of one bucket of columns."""
-    while start < stop:
-        end = min(stop, start + WIDTH, (start // BUCKET + 1) * BUCKET)
-        yield start, end
-        start = end
 
 
 def _paths(parents: Sequence[int]) -> list[list[int]]:

@@ -17,7 +17,8 @@ from sampling.forward.caches.fixed import CachePool, FixedSlot, seen_by
 from sampling.forward.causal_model import Shareable
 from sampling.forward.chains_only import chains_only
 from sampling.forward.tree import seen_in_tree
-from utils.device.graphed import Graphed, Tensors
+from utils.device.graph_pool import Tensors
+from utils.device.graphed import Graphed
 from utils.device.sent import moved
 
 EXACT = 17
@@ -59,8 +60,8 @@ class SequenceGraphs:
 
     def __init__(self, model: Shareable, pool: CachePool | None = None) -> None:
         self.model = model
-        most = model.window + _PADDED[-1]  # rows that fill up may stand behind the last real one
-        self._pool = pool or CachePool(partial(model.rows_cache, self.whole), most)
+        self._most = model.window + _PADDED[-1]  # rows that fill up may stand behind the last real one
+        self._pool = pool or CachePool(partial(model.rows_cache, self.whole), self._most)
         self.cache, self._captured = self._pool.take(self)
 
     def another(self) -> Self:

@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.caches.attention_metadata import QueryRows
-from sampling.forward.caches.fixed import CapturedSteps, grow, whole_buckets
+from sampling.forward.caches.fixed import CapturedSteps, bucket, grow
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.causal_model import Shareable
 from sampling.forward.graphs.sequence_graphs import width_for
-from utils.device.graphed import Tensors
+from utils.device.graph_pool import Tensors
 from utils.device.sent import sent
 
 _MOST = 64
@@ -47,8 +47,9 @@ class SharedGraphs:
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Logits and states of all rows `[N]`, one feed behind the other, and of some that nobody reads behind them."""
         rows = width_for(max(feed.count for feed in feeds))
-        columns = whole_buckets(max(feed.slot.length for feed in feeds) + rows)
-        grow(self._cache, columns, whole_buckets(self._model.window + rows))
+        most = self._model.window + rows
+        columns = bucket(max(feed.slot.length for feed in feeds) + rows, most)
+        grow(self._cache, columns, most)
         for feed in feeds:
             self._cache.let_go(feed)
         sequences = _sequences(feeds, self._cache)

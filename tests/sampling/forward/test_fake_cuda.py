@@ -122,8 +122,8 @@ PROCESSORS: list[LogitsProcessor] = [
     [RejectionVerifier(), BlockVerifier(), TraversalVerifier(), TargetMatchVerifier(), GreedyVerifier()],
     ids=lambda one: type(one).__name__,
 )
-@pytest.mark.parametrize("tree", [False, True], ids=["chain", "tree"])
-def test_judging_reads_nothing(processor: LogitsProcessor, verifier: Verifier, tree: bool) -> None:
+@pytest.mark.parametrize("form", ["chain", "tree", "drawn tree"])
+def test_judging_reads_nothing(processor: LogitsProcessor, verifier: Verifier, form: str) -> None:
     def logits(rows: int) -> Tensor:
         return torch.empty(rows, VOCAB, device=CUDA)
 
@@ -131,9 +131,10 @@ def test_judging_reads_nothing(processor: LogitsProcessor, verifier: Verifier, t
         yield from ()
         return logits(len(tokens))
 
-    if tree:
+    if form != "chain":
         grown = run_single(grow_tree(TreeShape(4, 12), 3, logits(1), feed, FixedGamma(3)))
-        proposal = Proposal(grown.tokens, grown.parents, None, logits(1)[0])
+        drawn = processor(logits(12)) if form == "drawn tree" else None
+        proposal = Proposal(grown.tokens, grown.parents, drawn, logits(1)[0])
     else:
         tokens = torch.empty(4, device=CUDA, dtype=torch.long)
         proposal = Proposal(tokens, None, None if processor.greedy else processor(logits(4)), logits(1)[0])
@@ -141,7 +142,7 @@ def test_judging_reads_nothing(processor: LogitsProcessor, verifier: Verifier, t
     batch = ProposalBatch([proposal], p.device)
     verdict = verifier.decide(batch, p, [None])  # type: ignore[list-item]
     found = pack(batch, verdict, batch.of_drafts(p), batch.of_next(p, verdict.end, verdict.token))
-    assert found.shape == (4 + len(proposal) * (4 if tree else 3),) and found.device == CUDA
+    assert found.shape == (4 + len(proposal) * (3 if form == "chain" else 4),) and found.device == CUDA
 
 
 _TREE = (-1, -1, 0, 1, 3, 3)

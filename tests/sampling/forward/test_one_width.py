@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches import fixed
-from sampling.forward.graphs import one_width, sequence_graphs
+from sampling.forward.graphs import sequence_graphs
 from sampling.forward.graphs.one_width import WIDTH
 from sampling.forward.kernels.formats import FORMATS
 from sampling.forward.models.adapter import TransformersModel
@@ -22,8 +22,7 @@ BORDER = 32
 
 @pytest.fixture(autouse=True)
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fixed, one_width):
-        monkeypatch.setattr(module, "BUCKET", BORDER)
+    monkeypatch.setattr(fixed, "BUCKET", BORDER)
 
 
 def lean(dtype: torch.dtype, window: int = 128) -> LeanModel:

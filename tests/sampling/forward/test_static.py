@@ -190,7 +190,7 @@ def test_methods_say_the_same_on_it(method: str, values: dict[str, int]) -> None
 def test_a_function_is_called_as_it_is_without_a_gpu() -> None:
     graphed = Graphed(lambda one, other: (one + other, one * other), torch.device("cpu"))
     total, product = graphed(torch.tensor([2]), torch.tensor([3]))
-    assert (total.item(), product.item(), graphed.capture_s, graphed.reason) == (5, 6, 0.0, "")
+    assert (total.item(), product.item(), graphed.shapes, graphed.reason) == (5, 6, 1, "")
     graphed(torch.tensor([1]), torch.tensor([1]))
     assert total.item() < -(2**62)
 
@@ -198,7 +198,7 @@ def test_a_function_is_called_as_it_is_without_a_gpu() -> None:
 def test_what_cannot_be_captured_is_called_and_the_reason_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def no_graph(function: object, own: object) -> None:
+    def no_graph(function: object, buffers: object, pool: object) -> None:
         try:
             raise RuntimeError("there is no stream\nand more")
         finally:
@@ -210,7 +210,7 @@ def test_what_cannot_be_captured_is_called_and_the_reason_is_said_once(
     for graphed in several:
         for number in range(3):
             assert graphed(torch.tensor([number]))[0].item() == number + 1
-        assert graphed.reason == "there is no stream" and graphed.capture_s == 0.0
+        assert graphed.reason == "there is no stream" and graphed.shapes == 0
     assert failures()[-2:] == ("there is no stream", "there is no stream")
     assert [record.message for record in caplog.records] == [
         "called without a CUDA graph from now on, which could not be captured: there is no stream"

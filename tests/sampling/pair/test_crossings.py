@@ -35,6 +35,8 @@ LAYERS, WINDOW, SKIPPED, ROUNDS = 3, 256, 3, 6
 SAMPLED, CUT = "multinomial 1.0", "nucleus 1.0 0.9"
 TREE = {"draft_tree": "dynamic", "gamma": "4", "tree_width": "4", "tree_tokens": "16"}
 
+DRAWN = {"draft_tree": "drawn", "gamma": "4", "processor": SAMPLED}
+
 
 @pytest.fixture(params=[False, True], ids=["dynamic", "fixed"])
 def there(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
@@ -99,6 +101,9 @@ ONE = [
     ("eagle", {"gamma": "4", "processor": SAMPLED}),
     ("eagle", TREE),
     ("eagle", {**TREE, "processor": SAMPLED}),
+    ("eagle", DRAWN),
+    ("eagle", {**DRAWN, "verify_strategy": "traversal"}),
+    ("medusa", {**DRAWN, "gamma": "3", "verify_strategy": "block"}),
     ("medusa", {"gamma": "3"}),
     ("medusa", {"draft_tree": "static", "gamma": "3"}),
     ("hydra", {"gamma": "3"}),
