@@ -16,6 +16,7 @@ from transformers import LlamaConfig
 from ablation.gpu_check import predictions as names
 from ablation.gpu_check.models import TINY, pair_of, save_eagle
 from ablation.gpu_check.predictions import (
+    COPY,
     EAGER,
     FUSED,
     GOALS,
@@ -44,7 +45,7 @@ from utils.errors import UserError
 PROMPT = list(range(5, 53))
 """As ids that every shape has; random weights make nothing of any text."""
 _SMALLEST = "tiny"
-_COPY, _HEAD_S, _FUSING_S, _FEW = "copy bandwidth", 30.0, 60.0, 2
+_HEAD_S, _FUSING_S, _FEW = 30.0, 60.0, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class BenchModels:
 def fast(record: StageRecord) -> Table:
     """Ceilings; then each shape by itself; then transformers, whose compiling takes long, while there is time."""
     size = _DRY if record.tiny else BenchSize()
-    record.measure(_COPY, lambda: {"bytes_per_s": copy_bandwidth(record.device)})
+    record.measure(COPY, lambda: {"bytes_per_s": copy_bandwidth(record.device)})
     record.measure("matmul", partial(_matmul, record.device, size))
     for shape in size.shapes:
         _measure(record, size, shape)
@@ -178,10 +179,10 @@ def _plain(engine: PairEngine, size: BenchSize, paces: dict[str, RoundPace], way
 def _floor(record: StageRecord, bench: BenchModels, size: BenchSize, paces: dict[str, RoundPace]) -> dict[str, float]:
     """Bytes that a token has to read, the time that they take at the speed of a copy, and the share that is reached."""
     traffic = Traffic.of(bench.model)
-    if _COPY not in record.found or traffic is None:
+    if COPY not in record.found or traffic is None:
         raise LeftOut("the bandwidth or the bytes are not known")
     a_token = traffic.a_token(len(PROMPT), [1] * size.tokens) or 0.0
-    ms = 1e3 * a_token / record.found[_COPY]["bytes_per_s"]
+    ms = 1e3 * a_token / record.found[COPY]["bytes_per_s"]
     shares = {"share" if way == GRAPHS else f"share_{way}": ms / pace.ms for way, pace in paces.items()}
     return {"bytes": a_token, "ms": ms, **shares}
 
@@ -239,13 +240,13 @@ def _let_go() -> None:
 
 def _table(record: StageRecord) -> Table:
     """Predictions and goals beside what was measured."""
-    table = Table("what", "measured", "predicted", "measured / predicted")
+    table = Table("what", "measured", "predicted for this card", "measured / predicted")
     for prediction in record.extra["predictions"]:
         if prediction["measurement"]:
             table.add_row(
                 prediction["what"],
                 _shown(prediction["measured"]),
-                f"{prediction['value']:g} {prediction['unit']}",
+                f"{prediction['here']:.3g} {prediction['unit']}",
                 _shown(prediction["ratio"]),
             )
     for goal in record.extra["goals"]:

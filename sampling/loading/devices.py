@@ -1,12 +1,17 @@
 """Where a model runs and in which dtype: what a user may write, and what `auto` decides by looking."""
 
+import os
 import re
+from pathlib import Path
 
 import torch
 
 from sampling.forward.kernels.probe import computes_bfloat16
 from sampling.loading.options import DEVICES, DTYPES
 from utils.errors import UnknownName, UserError, one_of
+from utils.text import first_line
+
+_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def choose_device(name: str) -> torch.device:
@@ -23,6 +28,29 @@ def choose_device(name: str) -> torch.device:
     if name not in usable:
         raise UserError(f"device {name!r} given, which this machine does not have; expected {one_of(usable)}")
     return prepared(torch.device(name))
+
+
+def why_no_cuda() -> str | None:
+    """Why torch finds no CUDA device beside an NVIDIA driver, as a sentence; None where it finds one, or no driver is.
+
+    Example: "An NVIDIA driver 550.54.15 is there, and torch 2.15.0 finds no CUDA device: ..."
+    """
+    if torch.cuda.is_available() or not _DRIVER.exists():
+        return None
+    found = re.search(r"Module.*?(\d+(?:\.\d+)+)", _DRIVER.read_text(encoding="utf-8", errors="replace"))
+    driver = f"An NVIDIA driver {found[1]}" if found else "An NVIDIA driver"
+    lacking = f"torch {torch.__version__} finds no CUDA device: {_cuda_error()}"
+    return f"{driver} is there, and {lacking}. Computing on the CPU (docs/gpu.md)."
+
+
+def _cuda_error() -> str:
+    if torch.version.cuda is None:
+        return "it was built without CUDA"
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        return first_line(error).rstrip(".")
+    return f"CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')}"
 
 
 def prepared(device: torch.device) -> torch.device:

@@ -11,7 +11,7 @@ from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner
 from sampling.loading.checkpoint import LoadedModel, Placement, load_model
-from sampling.loading.devices import choose_device, choose_dtype
+from sampling.loading.devices import choose_device, choose_dtype, why_no_cuda
 from sampling.loading.fixed_shapes import on_graphs
 from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
 from sampling.loading.options import BATCH_INVARIANT, COMPILE, GRAPHS, KERNELS, RANDOM, SELF, WEIGHTS, LoadOptions
@@ -47,7 +47,9 @@ def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
         together.leader()
     elif options.drafter_tp:
         raise UserError(f"--drafter-tp given, and this is one process; expected a start by torchrun, as in `{START}`")
-    return with_stored(_loaded_pair(options, progress))
+    pair = with_stored(_loaded_pair(options, progress))
+    why = why_no_cuda() if options.device == "auto" else None
+    return pair if why is None else replace(pair, notes=(why, *pair.notes))
 
 
 def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:

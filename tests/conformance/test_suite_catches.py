@@ -121,7 +121,13 @@ def test_a_recovered_token_drawn_from_p(monkeypatch: pytest.MonkeyPatch, case: C
 
 def test_a_residual_that_forgets_the_siblings_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     """Siblings judged by the first one's q instead of the distribution they were drawn from."""
-    monkeypatch.setattr(rejection, "distribution_of", lambda proposal, row, p: proposal.draft_probs[0])
+    siblings = RejectionVerifier._siblings
+
+    def forgetful(self: RejectionVerifier, batch: Any, tree: Any, p: torch.Tensor, rng: Any) -> Any:
+        first = tree.draft_probs[:1].expand_as(tree.draft_probs)
+        return siblings(self, batch, replace(tree, draft_probs=first), p, rng)
+
+    monkeypatch.setattr(RejectionVerifier, "_siblings", forgetful)
     with pytest.raises(AssertionError):
         suite.check_sibling_distribution(RejectionVerifier())
 

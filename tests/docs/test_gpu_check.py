@@ -182,12 +182,12 @@ def test_a_method_with_another_output_fails_the_stage(tmp_path: Path, monkeypatc
     ("named", "failing", "ran", "status"),
     [
         ((), (), ("right", "fast", "real", "train"), 0),
-        ((), ("right",), ("right",), 1),
+        ((), ("right",), ("right", "fast", "real", "train"), 1),
         ((), ("fast",), ("right", "fast", "real", "train"), 1),
         (("right", "fast"), ("right",), ("right", "fast"), 1),
     ],
 )
-def test_where_right_fails_the_others_are_not_run_unless_named(
+def test_a_stage_that_fails_keeps_no_other_from_running(
     named: tuple[str, ...], failing: tuple[str, ...], ran: tuple[str, ...], status: int,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -227,6 +227,9 @@ def test_predictions_stand_beside_what_was_measured() -> None:
     graphs = next(one for one in PREDICTIONS if one.what == "SmolLM2-135M AR, graphs").beside(found)
     assert (graphs["value"], graphs["measured"], graphs["ratio"]) == (1.24, 2.48, 2.0)
     assert Prediction("fused", 1.0, "ms").beside(found)["ratio"] is None
+    slower = {**found, predictions.COPY: {"bytes_per_s": predictions.READS_BYTES_PER_S / 2}}
+    scaled = next(one for one in PREDICTIONS if one.what == "SmolLM2-135M AR, graphs").beside(slower)
+    assert scaled["here"] == pytest.approx(1.24 + 0.063) and scaled["value"] == 1.24
     reached = {goal.what: goal.beside(found)["reached"] for goal in predictions.GOALS}
     assert reached["8B: share of the roofline, at least"] and reached["135M: ms a token, at most"] is False
     assert reached["8B: times compiled generate, at least"] is None

@@ -1,7 +1,7 @@
 """Numbers between the host and a device: sent without waiting for what runs there, read only when looked at."""
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from typing import Any, TypeVar, overload
 
 import torch
@@ -19,9 +19,9 @@ def sent(values: Sequence[int], device: torch.device) -> Tensor:
     return moved(torch.tensor(values, dtype=torch.long), device)
 
 
-@lru_cache(maxsize=512)
+@cache
 def kept(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers that are sent to a device once: a graph that holds a round cannot send any."""
+    """Numbers that are sent to a device once, and stay there: a graph cannot send any, and holds their address."""
     return moved(torch.tensor(values, dtype=dtype), device)
 
 
