@@ -31,13 +31,15 @@ class AloneLayout:
 class FixedLayout(AloneLayout):
     """Shapes and addresses that do not follow the text, as a graph needs them.
 
-    rows: `[n]`, where they go. They attend over so many columns; mask: additive, `[group * n, columns]`.
+    rows: `[n]`, where they go. They attend over so many columns, through a mask, additive, `[group * n, columns]`, or a
+    pattern.
     """
 
     buffers: Buffers
     rows: Tensor
     columns: int
-    mask: Masks
+    mask: Masks | None
+    sees: AttentionPattern | None = None
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """See `AloneLayout.write`."""
@@ -49,7 +51,7 @@ class FixedLayout(AloneLayout):
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
         """See `AloneLayout.attend`."""
         stored_keys, stored_values = self.write(layer, keys, values)
-        return attend_on(query, stored_keys, stored_values, self.columns, self.mask, None, scores)
+        return attend_on(query, stored_keys, stored_values, self.columns, self.mask, self.sees, scores)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,7 @@ class TransformersRowsCache(RowsCache):
         """See `ViewedCache.batched_mask`; what is seen was laid out."""
         layout = self.layout
         if isinstance(layout, FixedLayout):
+            assert layout.mask is not None, "a model's own layers attend through a mask"
             return layout.mask.within(None)[None, None]
         return None if self.side.mask is None else self.side.mask.within(None)
 
