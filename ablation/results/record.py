@@ -267,7 +267,9 @@ class Record:
         "null for a target without such states",
     )
     triton: str | None = column(
-        "", "what our Triton kernels computed of the target's forwards: `attention`; null where torch's operations did"
+        "",
+        "what our Triton kernels computed of the target's forwards: `attention`, `steps` or `attention and steps`; "
+        "null where torch's operations did",
     )
 
     @property

@@ -14,6 +14,7 @@ from sampling.forward.kernels.formats import FULL
 from sampling.forward.kernels.shape_check import LayerSizes
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, WholeRunner
+from sampling.forward.triton.steps import TritonSteps
 from utils.errors import UserError
 
 _ASK = "infer.py invariance says where"
@@ -72,8 +73,10 @@ def compiled(
 
 def triton_kernels(runner: WholeRunner) -> str | None:
     """See `ModelInfo.triton`."""
-    graphs = runner.graphs if isinstance(runner, ModelRunner) else None
-    return "attention" if graphs is not None and graphs.cache.owner.split_keys else None
+    graphs, model = (runner.graphs if isinstance(runner, ModelRunner) else None), runner.model
+    attention = graphs is not None and graphs.cache.owner.split_keys
+    steps = isinstance(model, LeanModel) and isinstance(model.blocks.steps, TritonSteps)
+    return " and ".join(["attention"] * attention + ["steps"] * steps) or None
 
 
 def batch_invariant(

@@ -6,7 +6,7 @@ Only to attend are rows laid out by sequence. Rolling one back is an assignment,
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
-from weakref import finalize, proxy
+from weakref import finalize
 
 import torch
 from torch import Tensor
@@ -22,53 +22,16 @@ from sampling.forward.caches.attention_metadata import (
     visible,
 )
 from sampling.forward.caches.rows_alone import AloneLayout, Buffers, FixedLayout, SingleLayout
+from sampling.forward.caches.rows_layer import RowsLayer
 from sampling.forward.kernels.attention import folded_mask
 from sampling.forward.kernels.batch_invariant import AttentionPattern, CausalRows, attention_pattern, columns_for
-from sampling.forward.kernels.scores import Masks, Scores
+from sampling.forward.kernels.scores import Masks
 from sampling.forward.models.steps import BlockShape
 from sampling.forward.triton.attention import SplitKeys
 from sampling.forward.triton.checked import splits_keys
 from utils.device.sent import sent
 
 _ROOM = 512
-
-
-class RowsLayer:
-    """One layer's part of a `RowsCache`."""
-
-    def __init__(self, owner: "RowsCache", index: int) -> None:
-        self._owner: RowsCache = proxy(owner)  # which owns its layers: memory is free at once where it goes
-        self._index = index
-
-    def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Store flat rows `[N, kv_heads, D]`; the buffers of all sequences, `[B, kv_heads, capacity, D]`."""
-        layout = self._owner.layout
-        if isinstance(layout, AloneLayout):
-            return layout.write(self._index, keys, values)
-        stored = self._owner.keys[self._index], self._owner.values[self._index]
-        for buffer, rows in zip(stored, (keys, values), strict=True):
-            buffer.view(-1, buffer.shape[-1]).index_copy_(0, layout.places, rows.flatten(0, 1))
-        return stored
-
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Masks | None, scores: Scores) -> Tensor:
-        """See `RollbackLayer.attend`, for flat rows; who sees whom is the cache's to know."""
-        layout = self._owner.layout
-        if isinstance(layout, AloneLayout):
-            return layout.attend(self._index, query, keys, values, scores)
-        return layout.attend(query, *self.write(keys, values), scores)
-
-    def held(self, index: int, length: int) -> cache.Rows:
-        """Views of the rows of a sequence of so many tokens that are there, `[kv_heads, n, D]` each."""
-        keys, values = self._owner.buffers(index)[self._index]
-        count = length - self._owner.gone(index)
-        return keys[0, :, :count], values[0, :, :count]
-
-    def hold(self, index: int, rows: cache.Rows, length: int) -> None:
-        """Store copies of rows `[kv_heads, n, D]`, the last of a text of so many tokens."""
-        count = length - self._owner.gone(index)
-        cache.refuse_fewer(rows, count)
-        for buffer, given in zip(self._owner.buffers(index)[self._index], rows, strict=True):
-            buffer[0, :, :count] = given[:, given.shape[1] - count :]
 
 
 class RowsCache:

@@ -8,8 +8,9 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from sampling.forward.caches.attention_metadata import AttentionMetadata, PaddedAttention
-from sampling.forward.caches.rows import RowsCache, RowsLayer
+from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_alone import FixedLayout
+from sampling.forward.caches.rows_layer import RowsLayer
 from sampling.forward.models.steps import BlockShape
 
 

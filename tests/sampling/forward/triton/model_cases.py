@@ -1,17 +1,23 @@
 """Captured forwards with our kernels, as they are called off CUDA, beside the same model's plain ones."""
 
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sampling.forward.models import lean
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.forward.sharing import SharedRunner
 from sampling.forward.triton import choice
+from sampling.forward.triton.launch import Launch
+from sampling.forward.triton.steps import TritonSteps
+from tests.pretend_cuda import FREE
 
 TREE = (-1, -1, 0)
 VOCAB = 60
@@ -33,12 +39,12 @@ _NORMS = {"llama": (), "gemma3": ("pre_feedforward_layernorm", "post_feedforward
 _HEAD_NORMS = {"llama": (), "gemma3": ("self_attn.q_norm", "self_attn.k_norm")}
 
 
-def model(name: str, dtype: torch.dtype = torch.float32) -> LeanModel:
-    """A random one of one layer, made without transformers' model code, which takes seconds to import."""
+def model(name: str, layers: int = 1) -> LeanModel:
+    """A random one, made without transformers' model code, which takes seconds to import."""
     chance, (hidden, inner, heads, dim) = torch.Generator().manual_seed(0), (32, 48, 2, 16)
 
     def drawn(*size: int) -> Tensor:
-        return (torch.randn(*size, generator=chance) * size[-1] ** -0.5).to(dtype)
+        return torch.randn(*size, generator=chance) * size[-1] ** -0.5
 
     products = {
         "self_attn.q_proj": (heads * dim, hidden), "self_attn.k_proj": (dim, hidden), "self_attn.v_proj": (dim, hidden),
@@ -46,11 +52,14 @@ def model(name: str, dtype: torch.dtype = torch.float32) -> LeanModel:
         "mlp.down_proj": (hidden, inner),
     }  # fmt: skip
     norms = dict.fromkeys(("input_layernorm", "post_attention_layernorm", *_NORMS[name]), hidden)
-    weights = {f"model.layers.0.{part}.weight": drawn(*size) for part, size in products.items()}
-    for norm, size in {**norms, **dict.fromkeys(_HEAD_NORMS[name], dim)}.items():
-        weights[f"model.layers.0.{norm}.weight"] = 1.0 + drawn(size)
+    sizes = {**products, **{norm: (size,) for norm, size in norms.items()}, **dict.fromkeys(_HEAD_NORMS[name], (dim,))}
+    weights = {
+        f"model.layers.{layer}.{part}.weight": drawn(*size) + (len(size) == 1)
+        for layer in range(layers)
+        for part, size in sizes.items()
+    }
     weights |= {"model.embed_tokens.weight": drawn(VOCAB, hidden), "model.norm.weight": 1.0 + drawn(hidden)}
-    return lean.from_weights(CONFIGS[name](), weights)
+    return lean.from_weights(SimpleNamespace(**{**vars(CONFIGS[name]()), "num_hidden_layers": layers}), weights)
 
 
 def _alike(found: Tensor, expected: Tensor) -> None:
@@ -64,6 +73,7 @@ def check_alone(name: str) -> None:
     choice.use_triton(True)
     ours = ModelRunner.with_graphs(model(name))
     assert ours.cache.owner.split_keys and not plain.cache.owner.split_keys
+    assert isinstance(ours.model.blocks.steps, TritonSteps)
     for runner in (plain, ours):
         prefill(runner, [5, 9, 2, 7, 7, 30, 4] * 10)
     for tokens, parents, path in (
@@ -108,3 +118,30 @@ def check_together(name: str) -> None:
             logits += [output.logits.clone() for output in shared.run(feeds)]
         found.append(torch.cat(logits))
     _alike(found[1], found[0])
+
+
+class _Launches(TorchDispatchMode):
+    """What a card would be asked for, by name: operations that are no views, and our kernels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = Counter[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func._schema.name.split("::")[1])
+        if not func.is_view and name not in FREE:
+            self.found[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def launches(name: str) -> Counter[str]:
+    """Those of one layer for a row, by name. Our kernels are counted in place of being run."""
+    choice.use_triton(True)
+    counts = []
+    for layers in (2, 3):
+        runner = ModelRunner.with_graphs(model(name, layers))
+        assert isinstance(runner.model.blocks.steps, TritonSteps)
+        with _Launches() as seen, patch.object(Launch, "run", lambda call: seen.found.update([call.kernel.__name__])):
+            runner.forward([5])
+        counts.append(seen.found)
+    return counts[1] - counts[0]
