@@ -90,7 +90,7 @@ def _tiles(used: int, wide: int, bytes_each: int) -> dict[str, int]:
     The tests marked `triton` compile them, and see that nothing is spilled.
     """
     if bytes_each == 4:
-        tile = min(32 if wide <= 128 else 16, power_of_two(used))
+        tile = min(32 if wide <= 64 else 16, power_of_two(used))
         return {"TILE": tile, "STEP": 16, "num_warps": 4}
     tile = min(64 if wide <= 128 else 32, power_of_two(used))
     large = tile * wide
