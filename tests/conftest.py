@@ -74,11 +74,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes minutes runs where it is asked for: `-m slow`, or by its name."""
-    if "slow" in config.option.markexpr or any("::" in argument for argument in config.args):
+    if any("::" in argument for argument in config.args):
         return
-    for item in items:
-        if item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.skip(reason="takes minutes; run with -m slow"))
+    for marker in {"slow", "triton"} - set(config.option.markexpr.split()):
+        for item in items:
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=f"takes minutes; run with -m {marker}"))
 
 
 @pytest.fixture

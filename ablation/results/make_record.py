@@ -73,6 +73,7 @@ def _circumstances(machine: "Machine", about_engine: "Description") -> dict[str,
         "capture_s": machine.capture_s if target.graphs else None,
         "engine_version": about_engine.version,
         "rollback_way": target.rollback,
+        "triton": target.triton,
     }
 
 

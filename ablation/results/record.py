@@ -266,6 +266,11 @@ class Record:
         "alone), `every_row` (states kept behind each row), `reread` (the accepted tokens go through the model again); "
         "null for a target without such states",
     )
+    triton: str | None = column(
+        "",
+        "what our Triton kernels computed of the target's forwards: `attention`, `steps` or `attention and steps`; "
+        "null where torch's operations did",
+    )
 
     @property
     def ledger(self) -> Ledger | None:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sampling.forward.caches.cache import additive
-from sampling.forward.caches.fixed import ROOM, CapturedSteps, bucket, grow, seen_by
+from sampling.forward.caches.fixed import ROOM, CapturedSteps, bucket, columns_over, grow, lay_out_captured
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.graphs.sequence_graphs import EXACT
 from sampling.heads.inference import RecurrentForward
@@ -37,6 +36,7 @@ class RecurrentGraphs:
         most = max(rows, self._forward.window + EXACT)
         columns = bucket(rows, most)
         grow(self._cache, columns, most, ROOM)
+        columns = columns_over(self._cache, columns)
         seen = _causal(count, feed.tokens.device) if feed.seen is None else feed.seen
         base = sent([rows - seen.shape[1]], feed.tokens.device)
         state, logits = self._step(feed.slot.index, columns, feed.wanted)(feed.tokens, feed.above, base, seen)
@@ -71,6 +71,6 @@ def _forward(
     """
     count = len(tokens)
     places = base + (seen.shape[1] - count) + torch.arange(count, device=tokens.device)
-    cache.lay_out_fixed(index, places, additive(seen_by(seen, base, columns), above.dtype))
+    lay_out_captured(cache, index, places, base, seen, columns)
     state = forward.run(tokens, above, base + seen.sum(1) - 1, None, cache)
     return state, forward.logits(state[count - wanted :])

@@ -32,7 +32,7 @@ class LoadOptions:
     heads: hub ids or folders of trained heads, with commas between, beside those in models/.
     kernel: what computes products on a CPU; auto: what was found to be faster on this machine.
     compile: whether what lies between the products is compiled, once for a model; auto: where weights are rounded on a
-    CPU and a C++ compiler is found.
+    CPU and a C++ compiler is found. On CUDA our Triton kernels compute it, unless it is off; docs/gpu.md says what.
     graphs: forwards of fixed shapes and addresses, captured as CUDA graphs; auto: on CUDA. On a CPU `on` calls the same
     forwards as they are, which is slower and shows that they give the same answers.
     batch_invariant: whether a row of the target has the same bits whatever is fed with it, so that greedy output is

@@ -10,6 +10,7 @@ from sampling.forward.kernels.probe import refuse_unpacked, use_packed
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner
+from sampling.forward.triton.choice import use_triton
 from sampling.loading.checkpoint import LoadedModel, Placement, load_model
 from sampling.loading.devices import choose_device, choose_dtype, why_no_cuda
 from sampling.loading.fixed_shapes import on_graphs
@@ -59,6 +60,7 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
     device = device if here is None else together.own_device(device, here)
     drafter_device = device if options.drafter_device is None else choose_device(options.drafter_device)
     _use_kernel(options.kernel)
+    use_triton(options.compile != "off")
     dtype, drafter_dtype = choose_dtype(options.dtype, device), choose_dtype(options.dtype, drafter_device)
     if options.kernel == "packed":
         refuse_unpacked({device: dtype, drafter_device: drafter_dtype})

@@ -13,7 +13,8 @@ from sampling.forward.invariance import Invariant, batch_invariant_here, within_
 from sampling.forward.kernels.formats import FULL
 from sampling.forward.kernels.shape_check import LayerSizes
 from sampling.forward.models.lean import LeanModel
-from sampling.forward.runner import ModelRunner
+from sampling.forward.runner import ModelRunner, WholeRunner
+from sampling.forward.triton.steps import TritonSteps
 from utils.errors import UserError
 
 _ASK = "infer.py invariance says where"
@@ -32,6 +33,7 @@ class ModelInfo:
     whether what lies between the products is. graphs: whether its forwards have fixed shapes and addresses, and are
     captured where it is on CUDA. processes: over how many the model is cut (tensor parallel). batch_invariant: whether
     a row has the same bits whatever is fed with it. rollback: how its recurrent states take tokens back; None without.
+    triton: what our own CUDA kernels compute; None where torch's operations do.
     """
 
     name: str
@@ -47,6 +49,7 @@ class ModelInfo:
     processes: int = 1
     batch_invariant: bool = False
     rollback: str | None = None
+    triton: str | None = None
 
 
 def compiled(
@@ -66,6 +69,14 @@ def compiled(
         if wanted == "on":
             raise UserError(f"compile on given, and {error}") from error
         return model, info, f"{info.name} is not compiled: {error}."
+
+
+def triton_kernels(runner: WholeRunner) -> str | None:
+    """See `ModelInfo.triton`."""
+    graphs, model = (runner.graphs if isinstance(runner, ModelRunner) else None), runner.model
+    attention = graphs is not None and graphs.cache.owner.split_keys
+    steps = isinstance(model, LeanModel) and isinstance(model.blocks.steps, TritonSteps)
+    return " and ".join(["attention"] * attention + ["steps"] * steps) or None
 
 
 def batch_invariant(

@@ -14,7 +14,7 @@ from sampling.forward.kernels.scores import Masks, Scores
 from sampling.forward.models.adapter import TransformersWeights
 from sampling.forward.models.blocks import Layer
 from sampling.forward.models.lean import LeanModel
-from sampling.forward.models.steps import Heads, Norm, ProductFormat, Steps
+from sampling.forward.models.steps import Heads, Norm, ProductFormat, StepRows, Steps
 from utils.errors import UserError
 
 _NORMS = {
@@ -147,6 +147,20 @@ class _RecordedSteps:
         heads = self._inner.turn(raw, rest, of, norms, cos, sin)
         self._recording.add(f"{_layer(of)}.rotary turn", torch.cat(heads, dim=1))
         return heads
+
+    def attend(
+        self,
+        raw: Tensor,
+        rest: Prepared,
+        of: Any,
+        norms: tuple[Norm | None, Norm | None],
+        cos: Tensor,
+        sin: Tensor,
+        rows: StepRows,
+        masks: Masks | None,
+        scores: Scores,
+    ) -> Tensor:
+        return rows.attend(*self.turn(raw, rest, of, norms, cos, sin), masks, scores)
 
     def join(
         self, x: Tensor, raw: Tensor, rest: Prepared, of: Any, norms: tuple[Norm | None, Norm | None], into: Any

@@ -98,3 +98,11 @@ def _side_by_side(side: PaddedAttention, query: Tensor, keys: Tensor, values: Te
 def _apart(layout: PerSequenceAttention, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
     place = slice(layout.index, layout.index + 1)
     return attend_on(query, keys[place], values[place], layout.columns, layout.mask, layout.sees, scores)
+
+
+def visible(base: Tensor, seen: Tensor, columns: int) -> Tensor:
+    """Which columns each row sees, `[sequences, rows, columns]` bool: see `RowsCache.lay_out_side`."""
+    rows = seen.shape[1]
+    behind = torch.arange(columns, device=seen.device) - base.unsqueeze(1)
+    rows_seen = seen.gather(2, behind.clamp(0, rows - 1).unsqueeze(1).expand(-1, rows, -1))
+    return (behind < 0).unsqueeze(1) | ((behind < rows).unsqueeze(1) & rows_seen)

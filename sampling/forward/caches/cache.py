@@ -90,6 +90,13 @@ class RollbackLayer:
         keys, values = self.write(keys.transpose(0, 1).unsqueeze(0), values.transpose(0, 1).unsqueeze(0))
         return attend_on(query, keys, values, keys.shape[2], mask, None, scores)
 
+    def destination(self) -> None:
+        """See `StepRows.destination`: where they go is known when they are written."""
+
+    def attend_stored(self, query: Tensor, scores: Scores) -> Tensor:
+        """Not called: see `destination`."""
+        raise NotImplementedError
+
 
 def refuse_crop(held: int, length: int) -> None:
     """Raise `ValueError` where of `held` rows not so many can be kept."""

@@ -1,8 +1,9 @@
 """A slot of fixed addresses, and a length that lies on the device.
 
-A forward over it has the same shapes and addresses whatever the length of the text, so that it can be captured. It
-attends over all of a bucket of rows, of which a mask hides those that do not count; a hidden row must hold finite
-numbers all the same, for 0 times NaN is NaN.
+A forward over it has the same shapes and addresses whatever the length of the text, so that it can be captured. Where
+our own kernel attends, it reads the length on the device. Elsewhere the forward attends over all of a bucket of rows,
+of which a mask hides those that do not count; a hidden row must hold finite numbers all the same, for 0 times NaN is
+NaN.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -48,7 +49,7 @@ class FixedSlot(RowsSlot):
         self._send_length()
 
     def columns(self, count: int, read: int | None = None, shared: int | None = None) -> int:
-        """Columns of the next forward, which writes so many rows: see `bucket`. There is room for them then.
+        """Columns of the next forward, which writes so many rows: see `columns_over`. There is room for them then.
 
         read: how many of the rows have to see themselves; the others fill up, and nobody reads them (default: all).
         shared: see `QueryRows`.
@@ -56,7 +57,7 @@ class FixedSlot(RowsSlot):
         columns = bucket(self.length + (read or count), self._most)
         grow(self.owner, max(columns, self.length + count), self._most, ROOM)
         self.owner.let_go(QueryRows(self, count, shared=shared))
-        return columns
+        return columns_over(self.owner, columns)
 
     def lay_out(self, count: int, parents: Sequence[int] | None = None) -> tuple[Tensor, None]:
         """See `SequenceCache.lay_out`."""
@@ -66,14 +67,11 @@ class FixedSlot(RowsSlot):
 
     def lay_out_seen(self, positions: Tensor, seen: Tensor, shared: int | None = None) -> None:
         """See `SequenceCache.lay_out_seen`."""
-        count = len(positions)
-        seen = F.pad(seen, (0, self.columns(count, shared=shared) - self.length - count))
-        rows = torch.arange(self.length, self.length + count, device=self.device)
-        self.lay_out_rows(rows, self.additive(seen))
-
-    def lay_out_rows(self, rows: Tensor, mask: Tensor) -> None:
-        """See `RowsCache.lay_out_fixed`."""
-        self.owner.lay_out_fixed(self.index, rows, mask)
+        count, stop = len(positions), self.length + len(positions)
+        self.columns(count, shared=shared)
+        columns = bucket(stop, self._most)
+        rows = torch.arange(self.length, stop, device=self.device)
+        self.owner.lay_out_fixed(self.index, rows, self.additive(F.pad(seen, (0, columns - stop))))
 
     def fill(self, rows: Mapping[int, cache.Rows], count: int) -> None:
         """See `KeptCache.fill`."""
@@ -98,6 +96,11 @@ def _whole(rows: int) -> int:
     return -(-rows // BUCKET) * BUCKET
 
 
+def columns_over(owner: RowsCache, columns: int) -> int:
+    """Columns of a captured forward: those of its bucket, or all where it reads no others than it sees."""
+    return owner.keys.shape[3] if owner.split_keys else columns
+
+
 def grow(owner: RowsCache, rows: int, most: int, least: int = 0) -> None:
     """Room for so many rows of a sequence, twice of what there was where that is too little: graphs are rarely lost."""
     capacity = owner.keys.shape[3]
@@ -114,6 +117,14 @@ def seen_by(seen: Tensor, base: Tensor, columns: int) -> Tensor:
     place = torch.arange(columns, device=seen.device) - base
     rows_seen = seen.index_select(1, place.clamp(0, seen.shape[1] - 1))
     return (place < 0) | ((place < seen.shape[1]) & rows_seen)
+
+
+def lay_out_captured(owner: RowsCache, index: int, rows: Tensor, base: Tensor, seen: Tensor, columns: int) -> None:
+    """Prepare a captured forward of one sequence whose rows `[n]` go there; base, seen, columns: see `seen_by`."""
+    if owner.split_keys:
+        owner.lay_out_split(index, rows, base, seen)
+    else:
+        owner.lay_out_fixed(index, rows, cache.additive(seen_by(seen, base, columns), owner.keys.dtype))
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ Only to attend are rows laid out by sequence. Rolling one back is an assignment,
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
-from weakref import finalize, proxy
+from weakref import finalize
 
 import torch
 from torch import Tensor
@@ -19,53 +19,19 @@ from sampling.forward.caches.attention_metadata import (
     PaddedAttention,
     PerSequenceAttention,
     QueryRows,
+    visible,
 )
 from sampling.forward.caches.rows_alone import AloneLayout, Buffers, FixedLayout, SingleLayout
+from sampling.forward.caches.rows_layer import RowsLayer
 from sampling.forward.kernels.attention import folded_mask
 from sampling.forward.kernels.batch_invariant import AttentionPattern, CausalRows, attention_pattern, columns_for
-from sampling.forward.kernels.scores import Masks, Scores
+from sampling.forward.kernels.scores import Masks
 from sampling.forward.models.steps import BlockShape
+from sampling.forward.triton.attention import SplitKeys
+from sampling.forward.triton.checked import splits_keys
 from utils.device.sent import sent
 
 _ROOM = 512
-
-
-class RowsLayer:
-    """One layer's part of a `RowsCache`."""
-
-    def __init__(self, owner: "RowsCache", index: int) -> None:
-        self._owner: RowsCache = proxy(owner)  # which owns its layers: memory is free at once where it goes
-        self._index = index
-
-    def write(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Store flat rows `[N, kv_heads, D]`; the buffers of all sequences, `[B, kv_heads, capacity, D]`."""
-        layout = self._owner.layout
-        if isinstance(layout, AloneLayout):
-            return layout.write(self._index, keys, values)
-        stored = self._owner.keys[self._index], self._owner.values[self._index]
-        for buffer, rows in zip(stored, (keys, values), strict=True):
-            buffer.view(-1, buffer.shape[-1]).index_copy_(0, layout.places, rows.flatten(0, 1))
-        return stored
-
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Masks | None, scores: Scores) -> Tensor:
-        """See `RollbackLayer.attend`, for flat rows; who sees whom is the cache's to know."""
-        layout = self._owner.layout
-        if isinstance(layout, AloneLayout):
-            return layout.attend(self._index, query, keys, values, scores)
-        return layout.attend(query, *self.write(keys, values), scores)
-
-    def held(self, index: int, length: int) -> cache.Rows:
-        """Views of the rows of a sequence of so many tokens that are there, `[kv_heads, n, D]` each."""
-        keys, values = self._owner.buffers(index)[self._index]
-        count = length - self._owner.gone(index)
-        return keys[0, :, :count], values[0, :, :count]
-
-    def hold(self, index: int, rows: cache.Rows, length: int) -> None:
-        """Store copies of rows `[kv_heads, n, D]`, the last of a text of so many tokens."""
-        count = length - self._owner.gone(index)
-        cache.refuse_fewer(rows, count)
-        for buffer, given in zip(self._owner.buffers(index)[self._index], rows, strict=True):
-            buffer[0, :, :count] = given[:, given.shape[1] - count :]
 
 
 class RowsCache:
@@ -73,7 +39,8 @@ class RowsCache:
 
     It grows with them and with their texts, and is zeroed: a number that is none, once there, would spread from rows
     that are hidden (0 times NaN is NaN). batch_invariant: see `Format`; every sequence then attends by itself, as it
-    does alone. padded: all attend side by side, as a model's own layers must have it.
+    does alone. padded: all attend side by side, as a model's own layers must have it. split_keys: captured forwards
+    attend by our own kernel (see `SplitKeys`).
     """
 
     layout: AttentionMetadata | AloneLayout
@@ -90,6 +57,7 @@ class RowsCache:
         self._group, self._batch_invariant, self._padded = shape.heads // shape.kv_heads or 1, batch_invariant, padded
         self.keys = self.values = torch.zeros(layers, 0, shape.kv_heads, 0, shape.head_dim, device=device, dtype=dtype)
         self.layers = [RowsLayer(self, index) for index in range(layers)]
+        self.split_keys = not (batch_invariant or padded) and splits_keys(device, dtype, shape)
         self._buffers: dict[int, Buffers] = {}
         self._free: list[int] = []
         self.taken = 0
@@ -146,20 +114,23 @@ class RowsCache:
         """
         self.layout = FixedLayout(self.buffers(index), rows, mask.shape[1], Masks(folded_mask(mask, self._group)))
 
+    def lay_out_split(self, index: int, rows: Tensor, base: Tensor, seen: Tensor) -> None:
+        """The same, where they see `base` `[1]` rows and those of the m behind that `seen` `[n, m]` bool says."""
+        sees = SplitKeys.of(base, seen.unsqueeze(0))
+        self.layout = FixedLayout(self.buffers(index), rows, self.keys.shape[3], None, sees)
+
     def lay_out_side(self, of: Tensor, rows: Tensor, at: Tensor, base: Tensor, seen: Tensor, columns: int) -> None:
         """The same for many sequences side by side, the first of all.
 
         of, rows: `[N]`, whose each flat row is and where it goes there. at: `[N]`, where it lies among `sequences x
         rows`. base: `[sequences]`, rows that all of a sequence's rows see. seen: `[sequences, rows, rows]` bool.
         """
-        most = seen.shape[1]
-        behind = torch.arange(columns, device=self.device) - base.unsqueeze(1)
-        rows_seen = seen.gather(2, behind.clamp(0, most - 1).unsqueeze(1).expand(-1, most, -1))
-        visible = (behind < 0).unsqueeze(1) | ((behind < most).unsqueeze(1) & rows_seen)
-        mask = self.folded(cache.additive(visible, self.keys.dtype))
-        self.layout = AttentionMetadata(
-            self.stored(of, rows), PaddedAttention(slice(0, len(base)), most, columns, at, mask), rows
-        )
+        if self.split_keys:
+            mask, sees = None, SplitKeys.of(base, seen)
+        else:
+            mask, sees = self.folded(cache.additive(visible(base, seen, columns), self.keys.dtype)), None
+        side = PaddedAttention(slice(0, len(base)), seen.shape[1], columns, at, mask, sees)
+        self.layout = AttentionMetadata(self.stored(of, rows), side, rows)
 
     def buffers(self, index: int) -> Buffers:
         """Where one sequence's rows are, good until there is more room."""

@@ -8,6 +8,7 @@ from torch import Tensor
 from sampling.forward.kernels.attention import attend_on
 from sampling.forward.kernels.batch_invariant import AttentionPattern
 from sampling.forward.kernels.scores import Masks, Scores
+from sampling.forward.models.steps import Destination
 
 Buffers = Sequence[tuple[Tensor, Tensor]]
 """Keys and values of one sequence, `[1, kv_heads, capacity, D]` each, a pair for every layer."""
@@ -26,18 +27,28 @@ class AloneLayout:
         """See `RowsLayer.attend`."""
         raise NotImplementedError
 
+    def destination(self, layer: int) -> Destination | None:
+        """See `StepRows.destination`."""
+        return None
+
+    def attend_stored(self, layer: int, query: Tensor, scores: Scores) -> Tensor:
+        """See `StepRows.attend_stored`."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, slots=True)
 class FixedLayout(AloneLayout):
     """Shapes and addresses that do not follow the text, as a graph needs them.
 
-    rows: `[n]`, where they go. They attend over so many columns; mask: additive, `[group * n, columns]`.
+    rows: `[n]`, where they go. They attend over so many columns, through a mask, additive, `[group * n, columns]`, or a
+    pattern.
     """
 
     buffers: Buffers
     rows: Tensor
     columns: int
-    mask: Masks
+    mask: Masks | None
+    sees: AttentionPattern | None = None
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """See `AloneLayout.write`."""
@@ -48,8 +59,17 @@ class FixedLayout(AloneLayout):
 
     def attend(self, layer: int, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
         """See `AloneLayout.attend`."""
-        stored_keys, stored_values = self.write(layer, keys, values)
-        return attend_on(query, stored_keys, stored_values, self.columns, self.mask, None, scores)
+        self.write(layer, keys, values)
+        return self.attend_stored(layer, query, scores)
+
+    def destination(self, layer: int) -> Destination:
+        """See `StepRows.destination`."""
+        keys, values = self.buffers[layer]
+        return Destination(keys, values, self.rows, 1, 0, keys.shape[2])
+
+    def attend_stored(self, layer: int, query: Tensor, scores: Scores) -> Tensor:
+        """See `StepRows.attend_stored`."""
+        return attend_on(query, *self.buffers[layer], self.columns, self.mask, self.sees, scores)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from sampling.forward.caches.attention_metadata import AttentionMetadata, PaddedAttention
-from sampling.forward.caches.rows import RowsCache, RowsLayer
+from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_alone import FixedLayout
+from sampling.forward.caches.rows_layer import RowsLayer
 from sampling.forward.models.steps import BlockShape
 
 
@@ -134,6 +135,7 @@ class TransformersRowsCache(RowsCache):
         """See `ViewedCache.batched_mask`; what is seen was laid out."""
         layout = self.layout
         if isinstance(layout, FixedLayout):
+            assert layout.mask is not None, "a model's own layers attend through a mask"
             return layout.mask.within(None)[None, None]
         return None if self.side.mask is None else self.side.mask.within(None)
 

@@ -138,6 +138,12 @@ class WindowedRowsCache(RowsCache):
         seen = mask.index_select(1, place.clamp(max=columns - 1))
         self.last.lay_out_fixed(index, rows - gone, seen.masked_fill(place >= columns, torch.finfo(mask.dtype).min))
 
+    def lay_out_split(self, index: int, rows: Tensor, base: Tensor, seen: Tensor) -> None:
+        """See `RowsCache.lay_out_split`."""
+        super().lay_out_split(index, rows, base, seen)
+        gone = self.last.gone_there[index : index + 1]
+        self.last.lay_out_split(index, rows - gone, base - gone, seen)
+
     def lay_out_side(self, of: Tensor, rows: Tensor, at: Tensor, base: Tensor, seen: Tensor, columns: int) -> None:
         """See `RowsCache.lay_out_side`."""
         super().lay_out_side(of, rows, at, base, seen, columns)

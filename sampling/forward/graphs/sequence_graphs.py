@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.caches.cache import additive
-from sampling.forward.caches.fixed import CachePool, FixedSlot, seen_by
+from sampling.forward.caches.fixed import CachePool, FixedSlot, lay_out_captured
 from sampling.forward.causal_model import Shareable
 from sampling.forward.chains_only import chains_only
 from sampling.forward.tree import seen_in_tree
@@ -129,7 +128,7 @@ def _step(
     ids, depth: `[n]`, tokens and how far behind the text they stand. seen: `[n, n]` bool, among themselves.
     """
     length = cache.length_there
-    mask = additive(seen_by(seen, length, columns), model.dtype)
-    cache.lay_out_rows(length + torch.arange(ids.shape[0], device=ids.device), mask)
+    places = length + torch.arange(ids.shape[0], device=ids.device)
+    lay_out_captured(cache.owner, cache.index, places, length, seen, columns)
     logits, states = model.forward(ids, length + depth, None, cache.owner, hidden, rows)
     return logits, *(states[layer] for layer in hidden)

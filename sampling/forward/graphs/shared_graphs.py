@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.caches.attention_metadata import QueryRows
-from sampling.forward.caches.fixed import CapturedSteps, bucket, grow
+from sampling.forward.caches.fixed import CapturedSteps, bucket, columns_over, grow
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.causal_model import Shareable
@@ -50,6 +50,7 @@ class SharedGraphs:
         most = self._model.window + rows
         columns = bucket(max(feed.slot.length for feed in feeds) + rows, most)
         grow(self._cache, columns, most)
+        columns = columns_over(self._cache, columns)
         for feed in feeds:
             self._cache.let_go(feed)
         sequences = _sequences(feeds, self._cache)

@@ -19,6 +19,8 @@ from sampling.forward.kernels.linear import Kernel, Prepared, Product
 from sampling.forward.kernels.scores import PLAIN_SCORES, Masks, Scores
 from sampling.forward.models.experts import Experts
 from sampling.forward.models.steps import BlockShape, Norm, Steps
+from sampling.forward.triton.checked import fuses_steps
+from sampling.forward.triton.steps import TritonSteps
 
 RotaryTable = tuple[Tensor, Tensor]
 
@@ -88,7 +90,10 @@ class Blocks:
 
     @cached_property
     def steps(self) -> Steps:
-        """What happens between the products, compiled where that was asked for."""
+        """What happens between the products: compiled where that was asked for, else by our kernels where they run."""
+        cos, _ = self.tables[0]
+        if self.compiled is None and fuses_steps(cos.device, cos.dtype, self.shape):
+            return TritonSteps(self.shape)
         return self.compiled or Steps(self.shape)
 
     def turns(self, positions: Tensor) -> list[RotaryTable]:
@@ -112,8 +117,9 @@ class Blocks:
         entered = steps.enter(read, first.qkv)
         for layer, following, rows in zip(self.layers, [*self.layers[1:], None], cache.layers, strict=True):
             norms = layer.q_norm, layer.k_norm
-            heads = steps.turn(layer.qkv.product(entered[0]), entered[1:], layer.qkv, norms, *turns[layer.table])
-            entered = steps.enter(rows.attend(*heads, masks, layer.scores), layer.out)
+            raw, turn = layer.qkv.product(entered[0]), turns[layer.table]
+            attended = steps.attend(raw, entered[1:], layer.qkv, norms, *turn, rows, masks, layer.scores)
+            entered = steps.enter(attended, layer.out)
             raw = layer.out.product(entered[0])
             if parallel:
                 x = steps.leave(x, raw, entered[1:], layer.out)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.kernels.linear import Arithmetic, Prepared
+from sampling.forward.kernels.scores import Masks, Scores
 from sampling.forward.models.swiglu import silu_and_mul
 
 SILU, GELU_TANH = "silu", "gelu_pytorch_tanh"
@@ -78,6 +79,35 @@ class ProductFormat(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a layer stores flat rows: row i of head h in row places[i row_step + h head_step] + h head_rows.
+
+    keys, values: buffers whose rows of head_dim lie one behind the other. places: int64.
+    """
+
+    keys: Tensor
+    values: Tensor
+    places: Tensor
+    row_step: int
+    head_step: int
+    head_rows: int
+
+
+class StepRows(Protocol):
+    """A layer of a cache: see `RollbackLayer` and `RowsLayer`."""
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Masks | None, scores: Scores) -> Tensor: ...
+
+    def destination(self) -> Destination | None:
+        """Where the rows of this forward go, if tensors can say it; `attend_stored` then attends from there."""
+        ...
+
+    def attend_stored(self, query: Tensor, scores: Scores) -> Tensor:
+        """`attend` for rows that have been stored."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Steps:
     """The steps of a block. raw and rest: what a product `of` gave, and what it left behind when rows entered it.
 
@@ -101,13 +131,28 @@ class Steps:
     ) -> Heads:
         """Queries `[n, heads, head_dim]`, keys and values `[n, kv_heads, head_dim]`; norms: of queries and of keys."""
         heads, kv_heads, dim = self.shape.heads, self.shape.kv_heads, self.shape.head_dim
-        mixed = _leave(raw, rest, of).to(cos.dtype).view(cos.shape[0], -1, dim)
+        mixed = left(raw, rest, of).to(cos.dtype).view(cos.shape[0], -1, dim)
         turning = mixed[:, : heads + kv_heads]
         q_norm, k_norm = norms
         if q_norm is not None and k_norm is not None:
             turning = torch.cat([_by_head(q_norm, turning[:, :heads]), _by_head(k_norm, turning[:, heads:])], dim=1)
         turned = torch.addcmul(turning * cos, turning.roll(dim // 2, -1), sin)
         return turned[:, :heads], turned[:, heads:], mixed[:, heads + kv_heads :]
+
+    def attend(
+        self,
+        raw: Tensor,
+        rest: Prepared,
+        of: ProductFormat,
+        norms: tuple[Norm | None, Norm | None],
+        cos: Tensor,
+        sin: Tensor,
+        rows: StepRows,
+        masks: Masks | None,
+        scores: Scores,
+    ) -> Tensor:
+        """`turn`, then attention over these rows and those of the cache, `[n, heads * head_dim]`."""
+        return rows.attend(*self.turn(raw, rest, of, norms, cos, sin), masks, scores)
 
     def join(
         self,
@@ -125,14 +170,14 @@ class Steps:
 
     def leave(self, x: Tensor, raw: Tensor, rest: Prepared, of: ProductFormat, after: Norm | None = None) -> Tensor:
         """The residual alone."""
-        more = _leave(raw, rest, of).to(x.dtype)
+        more = left(raw, rest, of).to(x.dtype)
         if after is not None:
             more = after(more)
         return x + (more if self.shape.residual_scale == 1.0 else more * self.shape.residual_scale)
 
     def gate(self, raw: Tensor, rest: Prepared, of: ProductFormat, into: ProductFormat) -> Prepared:
         """The gated product of gate and up, which lie side by side, and what the next product takes of it."""
-        return into.arithmetic.enter(self.gated(_leave(raw, rest, of)))
+        return into.arithmetic.enter(self.gated(left(raw, rest, of)))
 
     def gated(self, both: Tensor) -> Tensor:
         """activation(gate) * up."""
@@ -154,5 +199,6 @@ def _by_head(norm: Norm, rows: Tensor) -> Tensor:
     return norm(rows.flatten(1)).view_as(rows)
 
 
-def _leave(raw: Tensor, rest: Prepared, of: ProductFormat) -> Tensor:
+def left(raw: Tensor, rest: Prepared, of: ProductFormat) -> Tensor:
+    """What a product gave, in the numbers that the steps compute with."""
     return of.arithmetic.leave(raw, rest, of.added)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.caches.rows import RowsLayer
+from sampling.forward.caches.rows_layer import RowsLayer
 from sampling.forward.kernels import probe
 from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.models.adapter import TransformersModel
