@@ -6,6 +6,9 @@ from typing import Literal
 
 from utils.errors import UserError
 
+# The source of a round whose drafts a grammar forced.
+FORCED = "grammar"
+
 FinishReason = Literal["stop", "length", "context"]
 
 

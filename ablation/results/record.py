@@ -266,6 +266,12 @@ class Record:
         "alone), `every_row` (states kept behind each row), `reread` (the accepted tokens go through the model again); "
         "null for a target without such states",
     )
+    forced: int | None = metric("tokens", "drafts that a grammar forced (docs/grammar.md); null without a grammar")
+    grammar_ms: float | None = metric(
+        "ms",
+        "the masks of a grammar and its matcher, on the host: of draft_ms and of other_ms; null without a grammar",
+        "mean over rounds",
+    )
 
     @property
     def ledger(self) -> Ledger | None:

@@ -38,7 +38,7 @@ KEYS = """id, task, turn, method, lossless, settings, prompt_tokens, new_tokens,
   queued_s, live_rows, tpot_ms, waited_s, throughput_tps, e2e_throughput_tps, goodput_rps,
   engine, engine_version, concurrency, referee, referee_place, referee_behind, host, prefill_shared, kv_bytes,
   kv_transfer_ms, rollback_ms, reread, experts_per_round, expert_share, experts_ms,
-  target_tokens_per_s, rollback_way"""
+  target_tokens_per_s, rollback_way, forced, grammar_ms"""
 
 
 def test_json_lines_have_the_documented_keys_in_order(invoke: Invoke) -> None:
