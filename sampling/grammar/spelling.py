@@ -72,8 +72,14 @@ def _checked(kind: str, source: str) -> str:
     grammar = f"{kind}:{checked_text(source.strip() if kind == LARK else source, 'grammar')}"
     wrong = LLMatcher.validate_grammar(compiled(grammar))
     if wrong and not wrong.startswith("WARNING"):
-        raise UserError(f"grammar: {kind} {quoted(source)} given: {first_line(wrong)}; expected {_KIND_NAMES[kind]}")
+        raise UserError(f"grammar: {kind} {quoted(source)} given: {_reason(wrong)}; expected {_KIND_NAMES[kind]}")
     return grammar
+
+
+def _reason(wrong: str) -> str:
+    """What llguidance says first; of a regular expression, what its parser says last."""
+    said = [line.removeprefix("error: ") for line in wrong.splitlines() if line.startswith("error: ")]
+    return first_line(said[0] if said else wrong)
 
 
 _KIND_NAMES = {
