@@ -11,7 +11,7 @@ import typer
 
 from ablation.commands.ablate import EXAMPLES, ablate
 from ablation.commands.cli import advise, invariance, methods, prefill, profile, quality, run, selftest
-from ablation.commands.run import Length, Processor, Runs, Seed
+from ablation.commands.run import Grammar, Length, Processor, Runs, Seed
 from ablation.commands.shared.checked import CheckedCommand, CheckedGroup
 from ablation.commands.shared.opened import opened
 from ablation.commands.shared.options import exit_statuses
@@ -48,6 +48,7 @@ def session(
     length: Length = None,
     processor: Processor = None,
     seed: Seed = None,
+    grammar: Grammar = None,
     told: Values,
     version: Annotated[bool, typer.Option("--version", help="Print the version, then exit.")] = False,
     script: Annotated[
@@ -59,7 +60,7 @@ def session(
     if version:
         typer.echo(f"{PROJECT} {metadata.version(PROJECT)}")
         raise typer.Exit
-    settings = {"length": length, "processor": processor, "seed": seed}
+    settings = {"length": length, "processor": processor, "seed": seed, "grammar": grammar}
     own = {"methods": methods, **settings, **told, "script": script}
     with exit_statuses():
         given = [*models, *(name for name, value in own.items() if value is not None)]

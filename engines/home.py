@@ -8,12 +8,14 @@ from engines.dialect import TextRequest
 from sampling.engine import Description, Engine, Text
 from sampling.forward.noise_floor import NoiseFloor
 from sampling.forward.referee import RefereeResult
+from sampling.grammar.spelling import OFF_WORD
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.methods.choices import PROCESSORS
 from sampling.pair.profile import LatencyProfile
 from utils.errors import UserError
 from utils.events import Event
 from utils.parameter import ChosenPart
+from utils.text import quoted
 
 
 class ExternalEngine(ABC):
@@ -58,9 +60,11 @@ class ExternalEngine(ABC):
         """See `Engine.text`."""
         return self.home.text(ids)
 
-    def reference(self, prompt: Sequence[int], said: Sequence[int], processor: ChosenPart) -> NoiseFloor:
+    def reference(
+        self, prompt: Sequence[int], said: Sequence[int], processor: ChosenPart, grammar: str = OFF_WORD
+    ) -> NoiseFloor:
         """See `Engine.reference`: our target says it, whatever engine wrote."""
-        return self.home.reference(prompt, said, processor)
+        return self.home.reference(prompt, said, processor, grammar)
 
     def referee(self, prompt: Sequence[int], output: Sequence[int]) -> RefereeResult:
         """See `Engine.referee`."""
@@ -91,6 +95,10 @@ class ExternalEngine(ABC):
 
 def wanted(values: Mapping[str, Any], prompt: Sequence[int]) -> TextRequest:
     """What is to be written, in the words of samplers everywhere."""
+    if values["grammar"] != OFF_WORD:
+        raise UserError(
+            f"grammar {quoted(values['grammar'])} given, which other engines are not asked for; expected off"
+        )
     temperature, most, mass = sampler(values["processor"])
     return TextRequest(prompt, values["length"], values["seed"], temperature, most, mass)
 

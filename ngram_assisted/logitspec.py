@@ -77,8 +77,10 @@ class LogitSpecDrafter(Drafter):
         copy, match = _copied(state.index, text, (), deep)
         guessed = (_guess(state.index, text, rank, token, deep) for rank, token in enumerate(state.candidates))
         tree = _likeliest([copy, *guessed], gamma.gamma)
-        kept = gamma.truncation.truncate(tree.chances, match, tree.parents)
-        return Proposal(sent(tree.tokens[:kept], seq.device), tuple(tree.parents[:kept]) if kept else None)
+        rows, parents = seq.allowed_rows(tree.tokens, tree.parents)
+        kept = gamma.truncation.truncate([tree.chances[row] for row in rows], match, parents)
+        tokens = sent([tree.tokens[row] for row in rows[:kept]], seq.device)
+        return Proposal(tokens, parents[:kept] if kept else None)
 
     def observe(self, seq: Sequence, round: Round) -> None:
         if seq.logits is None or round.next_token is None:

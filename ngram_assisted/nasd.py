@@ -50,6 +50,7 @@ class NgramDrafter(Drafter):
             drafts.append(token)
             if not gamma.after(len(drafts), None, None):
                 break
+        drafts = [*seq.allowed(drafts)]
         kept = drafts[: gamma.truncation.truncate((1.0,) * len(drafts))]
         return Proposal(sent(kept, seq.device))
 
@@ -57,7 +58,7 @@ class NgramDrafter(Drafter):
         """The most frequent tokens after the text and the `pending` drafts, until a context is unknown."""
         storage: NGramStorage = seq.drafter_state[self]
         text = [*seq.tokens[1 - storage.n :], *pending]
-        return list(islice(self._following(storage, text), max(0, limit)))
+        return seq.allowed(list(islice(self._following(storage, text), max(0, limit))), pending)
 
     def fallback(self, tokens: abc.Sequence[int]) -> int | None:
         """The draft after an unknown context of this text; None ends the draft."""

@@ -85,4 +85,4 @@ class PromptLookupDrafter(Drafter):
             return [], 0
         start, match = place
         copied = text[start : start + limit]
-        return [*copied, *pending[: limit - len(copied)]], match
+        return seq.allowed([*copied, *pending[: limit - len(copied)]], pending), match

@@ -79,7 +79,8 @@ class SuffixDrafter(Drafter):
         limits = Limits(budget, min(room, budget), self.factor, self.min_prob, self.tree)
         here = best_draft(trees.text, limits)
         earlier = best_draft(trees.recollection, limits, here.score)
-        return earlier if earlier.tokens else here
+        draft = earlier if earlier.tokens else here
+        return draft if seq.grammar is None else draft.only(*seq.allowed_rows(draft.tokens, draft.parents))
 
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
         """The best path after the text and the `pending` drafts, which count as matched if a tree has them."""
@@ -90,7 +91,7 @@ class SuffixDrafter(Drafter):
         limits = Limits(limit, limit, self.factor, self.min_prob)
         here = best_draft(LookaheadTree(trees.text, pending), limits)
         earlier = best_draft(LookaheadTree(trees.recollection, pending), limits, here.score)
-        return earlier.tokens or here.tokens
+        return seq.allowed(earlier.tokens or here.tokens, pending)
 
     def finish(self, seq: Sequence) -> None:
         self.memory_tree.add(seq.tokens[seq.prompt_length :])

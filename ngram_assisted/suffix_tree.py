@@ -45,6 +45,11 @@ class Draft:
     score: float = 0.0
     match_length: int = 0
 
+    def only(self, rows: Sequence[int], parents: tuple[int, ...]) -> "Draft":
+        """The same without other rows; parents: of those, among themselves."""
+        probs = tuple(self.probs[row] for row in rows)
+        return Draft(tuple(self.tokens[row] for row in rows), parents, probs, sum(probs), self.match_length)
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

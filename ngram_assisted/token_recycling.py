@@ -78,9 +78,10 @@ class TokenRecyclingDrafter(Drafter):
                 tokens.append(known[rank])
                 parents.append(above)
                 chances.append(_RANKS[rank] * (1.0 if above < 0 else chances[above]))
-        kept = gamma.truncation.truncate(chances, 0, parents)
-        ids = sent(tokens[:kept], seq.device)
-        return Proposal(ids, tuple(parents[:kept]) if kept else None)
+        there, kin = seq.allowed_rows(tokens, parents)
+        kept = gamma.truncation.truncate([chances[row] for row in there], 0, kin)
+        ids = sent([tokens[row] for row in there[:kept]], seq.device)
+        return Proposal(ids, kin[:kept] if kept else None)
 
     def observe(self, seq: Sequence, round: Round) -> None:
         if seq.logits is None:

@@ -11,6 +11,7 @@ from egag.cost_model import CostModel
 from sampling.forward.noise_floor import NoiseFloor
 from sampling.forward.referee import RefereeResult
 from sampling.forward.traffic import Traffic
+from sampling.grammar.spelling import OFF_WORD
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.methods.tables import METHODS
 from sampling.pair.model_info import ModelInfo
@@ -43,13 +44,14 @@ class Description:
 class Text:
     """One of many prompts (ids), the most new tokens after it, and the caller's own name for it.
 
-    arrives_s: see `sampling.batch.Request`.
+    arrives_s: see `sampling.batch.Request`. grammar: in place of the one that is set; None: that one.
     """
 
     tag: Any
     prompt: Sequence[int]
     length: int
     arrives_s: float | None = None
+    grammar: str | None = None
 
 
 class Engine(Protocol):
@@ -97,8 +99,10 @@ class Engine(Protocol):
         """Whether the method's output has the target's own distribution under these values."""
         ...
 
-    def reference(self, prompt: Sequence[int], said: Sequence[int], processor: ChosenPart) -> NoiseFloor:
-        """The target's logits after a prompt and the answer `said`, as processors of the text leave them.
+    def reference(
+        self, prompt: Sequence[int], said: Sequence[int], processor: ChosenPart, grammar: str = OFF_WORD
+    ) -> NoiseFloor:
+        """The target's logits after a prompt and the answer `said`, as processors of the text and a grammar leave them.
 
         They show whether differing outputs are a near tie.
         """

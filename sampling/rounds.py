@@ -11,8 +11,13 @@ from utils.events import Round
 
 
 def make_round(seq: Sequence, proposal: Proposal, verdict: Verdict) -> Round:
-    """The round of a proposal and its verdict. Drafts after an accepted stop token are left out, as if not tested."""
+    """The round of a proposal and its verdict. Drafts after an accepted stop token are left out, as if not tested.
+
+    Raises `CannotContinue` where the grammar left no token for the next one.
+    """
     rollback_s, reread = seq.rollback()
+    if seq.changes is not None and seq.changes.grammar is not None:
+        seq.changes.grammar.check(verdict.path)
     round = Round(
         number=seq.rounds,
         position=seq.position,
@@ -30,6 +35,7 @@ def make_round(seq: Sequence, proposal: Proposal, verdict: Verdict) -> Round:
         rollback_s=rollback_s,
         reread=reread,
         experts=experts_of(seq.runner.model),
+        grammar_s=seq.grammar_s(),
     )
     return _cut(round, seq.stop)
 

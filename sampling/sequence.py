@@ -10,6 +10,7 @@ from torch import Tensor
 from egag.length_rule import LengthRule
 from sampling.forward.runner import Runner
 from sampling.forward.tree import is_chain
+from sampling.processors.followed import FollowedGrammar
 from sampling.processors.with_text import TextChanges
 from utils.device.sent import sent
 from utils.events import FinishReason, Round
@@ -29,6 +30,7 @@ class Sequence:
     states `[m, H]` of the positions just committed. last: the last round, with this sequence's share of a batch's
     times. live: the number of sequences that share its forwards. reason: why the text ended; None while it continues.
     most_drafts: the most drafts of a path in one round. taken_back: what the rounds so far took back, see `rollback`.
+    matched_s: seconds of the grammar so far.
     changes: what changes logits by the text, before `processor` makes probabilities of a row by itself.
     """
 
@@ -51,6 +53,7 @@ class Sequence:
     most_drafts: int = MOST_DRAFTS
     taken_back: tuple[float, int] = (0.0, 0)
     changes: TextChanges | None = None
+    matched_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.prompt_length = self.prompt_length or len(self.tokens)
@@ -67,6 +70,12 @@ class Sequence:
         self.taken_back = getattr(cache, "rollback_s", 0.0), getattr(cache, "reread", 0)
         return self.taken_back[0] - before[0], self.taken_back[1] - before[1]
 
+    def grammar_s(self) -> float:
+        """Seconds that masks and the matcher of the grammar took since the last call."""
+        grammar, before = self.changes and self.changes.grammar, self.matched_s
+        self.matched_s = grammar.seconds if grammar else 0.0
+        return self.matched_s - before
+
     @property
     def position(self) -> int:
         """Index of the next new token in prompt + output. With an encoder, the prompt is the encoder's input."""
@@ -81,6 +90,28 @@ class Sequence:
     def end(self) -> int:
         """The length of `tokens` at which the text ends."""
         return min(self.prompt_length + self.max_new_tokens, self.runner.window)
+
+    @property
+    def grammar(self) -> FollowedGrammar | None:
+        """The grammar of the text, behind its committed tokens; None without one."""
+        grammar = None if self.changes is None else self.changes.grammar
+        if grammar is not None:
+            grammar.follow(self.tokens[self.prompt_length :])
+        return grammar
+
+    def allowed(self, drafts: abc.Sequence[int], pending: abc.Sequence[int] = ()) -> abc.Sequence[int]:
+        """The drafts behind the text and `pending` up to the first that the grammar forbids; all without a grammar."""
+        grammar = self.grammar
+        return drafts if grammar is None else drafts[: grammar.allowed(drafts, pending)]
+
+    def allowed_rows(self, drafts: abc.Sequence[int], parents: abc.Sequence[int]) -> tuple[list[int], tuple[int, ...]]:
+        """The rows of a tree behind the text that the grammar allows, and the parents of these among themselves."""
+        grammar = self.grammar
+        if grammar is None:
+            return [*range(len(drafts))], tuple(parents)
+        rows = grammar.allowed_rows(drafts, parents)
+        place = {-1: -1, **{row: number for number, row in enumerate(rows)}}
+        return rows, tuple(place[parents[row]] for row in rows)
 
     @property
     def room(self) -> int:

@@ -12,7 +12,7 @@ from sampling.methods.tables import METHODS
 from serve.errors import ApiError, refused_as, wrong_field
 from serve.jobs import ParsedRequest, TextOrder
 from serve.messages import conversation
-from serve.requested import SAMPLING, processor_of, requested_method
+from serve.requested import GRAMMARS, SAMPLING, processor_of, requested_grammar, requested_method
 from utils.errors import UnknownName, UserError, checked_text, one_of
 from utils.json_text import read_json
 from utils.parameter import LARGEST
@@ -34,7 +34,6 @@ _NOT_DONE: Mapping[str, tuple[Any, ...]] = {
     "suffix": ("",),
     "logprobs": (False, 0),
     "top_logprobs": (0,),
-    "response_format": ({"type": "text"},),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "parallel_tool_calls": (True, False),
@@ -52,6 +51,7 @@ _COMMON = (
     "stop",
     "max_tokens",
     *SAMPLING,
+    *GRAMMARS,
     "ignore_eos",
     "return_token_ids",
     "speculative",
@@ -128,10 +128,10 @@ class _Fields:
         """The request for these prompts. usual: tokens to write where it does not say. Raises `ApiError`."""
         self._check_model(model)
         configuration, processor = self._configuration(model), processor_of(self, model.vocab_size)
-        seed, stops = self._seed(), self._stops()
+        seed, stops, grammar = self._seed(), self._stops(), requested_grammar(self)
         ends = self.get("ignore_eos", bool, False)
         orders = [
-            TextOrder(ids, configuration, self._length(model, ids, usual), processor, seed, stops, ends)
+            TextOrder(ids, configuration, self._length(model, ids, usual), processor, seed, stops, ends, grammar)
             for ids in prompts
         ]
         stream = self.get("stream", bool, False)

@@ -141,7 +141,7 @@ class Driver:
         """Read an order's prompt; from then on it has a place."""
         order = job.order
         batch, values = self._group(order.configuration), {**served_values(order.configuration), "seed": order.seed}
-        values |= {"processor": order.processor, "length": order.length}
+        values |= {"processor": order.processor, "length": order.length, "grammar": order.grammar}
         request = self.engine.request(order.configuration.method, values, Text(job, order.prompt, order.length))
         job.lossless = self.engine.lossless(order.configuration.method, values)
         live, prefilled = batch.admit(replace(request, stop=()) if order.to_the_end else request)

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Literal
 
 from ablation.plan.grid import Configuration
+from sampling.grammar.spelling import OFF_WORD
 from sampling.measure.answer import Answer, Decode, Span
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
@@ -23,7 +24,8 @@ _SHOWN_ROUNDS = 24
 class TextOrder:
     """One text to write: its prompt's ids, the method with its values, how tokens are drawn and when it ends.
 
-    stops: strings before which it ends. to_the_end: not even a stop token ends it (`ignore_eos`).
+    stops: strings before which it ends. to_the_end: not even a stop token ends it (`ignore_eos`). grammar: what it
+    must be, as the setting `grammar` keeps it.
     """
 
     prompt: tuple[int, ...]
@@ -33,6 +35,7 @@ class TextOrder:
     seed: int
     stops: tuple[str, ...] = ()
     to_the_end: bool = False
+    grammar: str = OFF_WORD
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ def metrics_of(job: TextJob, chat: bool) -> dict[str, Any]:
     configuration, metrics = job.order.configuration, job.metrics
     values = {**Settings(), **dict(configuration.parameters), "seed": job.order.seed}
     values |= {"processor": job.order.processor, "length": job.order.length, "chat": chat}
+    values["grammar"] = job.order.grammar
     metrics_there: dict[str, Any] = {"method": configuration.method, "lossless": job.lossless}
     metrics_there["settings"] = relevant_settings(configuration.method, values)
     metrics_there |= {name: getattr(metrics, name) for name in measured(Record) if name not in _ELSEWHERE}

@@ -1,17 +1,18 @@
 """What a body asks for: the method that drafts, and how tokens are chosen, in the fields of OpenAI and vLLM."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from ablation.plan.choice import choose_runs
 from ablation.plan.grid import Configuration
 from ablation.plan.methods_table import check_values, foreign, lister
+from sampling.grammar.spelling import CHOICE, JSON_WORD, LARK, OFF_WORD, REGEX, SCHEMA, read_grammar, written
 from sampling.methods.choices import OPTIONS
 from sampling.methods.settings import PARAMETERS, Settings
 from sampling.methods.tables import METHODS
 from serve.errors import refused_as, wrong_field
-from utils.errors import UnknownName, UserError
+from utils.errors import UnknownName, UserError, one_of
 from utils.parameter import ChosenPart, Parameter
 from utils.sampling_parameters import MIN_TOKENS, TEMPERATURE, TOP_K, TOP_P
 from utils.text import quoted
@@ -27,6 +28,17 @@ _OPTIONS: Mapping[str, tuple[str, float]] = {
     "frequency_penalty": ("frequency", 0.0),
 }
 SAMPLING = ("temperature", "top_p", "top_k", *_OPTIONS, "min_tokens", "logit_bias")
+
+
+# What an answer must be, in the words of OpenAI and of vLLM.
+GRAMMARS = ("response_format", "structured_outputs")
+_STRUCTURED: Mapping[str, tuple[str, tuple[type, ...], str]] = {
+    "json": (SCHEMA, (dict, str), "a JSON Schema"),
+    "regex": (REGEX, (str,), "a regular expression"),
+    "grammar": (LARK, (str,), "a Lark grammar"),
+    "choice": (CHOICE, (list,), "a list of texts"),
+}
+_FORMATS = '{"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "json_schema": {"schema": ...}}'
 
 
 class Fields(Protocol):
@@ -86,6 +98,46 @@ def processor_of(fields: Fields, vocab_size: int) -> ChosenPart:
         (bool(kept), bool(nucleus)), "topknucleus"
     )
     return _chosen(f"{name} {temperature!r}{kept}{nucleus}{options}", "temperature")
+
+
+def requested_grammar(fields: Fields) -> str:
+    """What the answer must be, as the setting `grammar` keeps it. No file is read. Raises `ApiError`."""
+    asked = {name: fields.get(name, dict, {}) for name in GRAMMARS if name in fields.given}
+    made = {name: _FORMS[name](fields_given) for name, fields_given in asked.items()}
+    if len(made) > 1 and OFF_WORD not in made.values():
+        raise wrong_field(GRAMMARS[1], asked[GRAMMARS[1]], f"{GRAMMARS[0]} or {GRAMMARS[1]}, not both")
+    return next((grammar for grammar in made.values() if grammar != OFF_WORD), OFF_WORD)
+
+
+def _response_format(given: Mapping[str, Any]) -> str:
+    """OpenAI's field. The name, the description and `strict` of a schema change nothing: every schema is kept to."""
+    kind, name = given.get("type"), GRAMMARS[0]
+    if kind in ("text", "json_object") and len(given) == 1:
+        return OFF_WORD if kind == "text" else JSON_WORD
+    about = given.get("json_schema")
+    if kind != "json_schema" or not isinstance(about, dict) or not isinstance(about.get("schema"), dict):
+        raise wrong_field(name, dict(given), _FORMATS)
+    return refused_as(name, partial(read_grammar, written(SCHEMA, about["schema"])))
+
+
+def _structured_outputs(given: Mapping[str, Any]) -> str:
+    """vLLM's field: an object with one of its keys."""
+    name = GRAMMARS[1]
+    if given == {"json_object": True}:
+        return JSON_WORD
+    key, value = next(iter(given.items())) if len(given) == 1 else ("", None)
+    if key not in _STRUCTURED:
+        raise wrong_field(name, dict(given), f"an object with {one_of((*_STRUCTURED, 'json_object'))}")
+    kind, types, expected = _STRUCTURED[key]
+    if not isinstance(value, types):
+        raise wrong_field(name, value, f"{expected} as {key}")
+    return refused_as(name, partial(read_grammar, written(kind, value)))
+
+
+_FORMS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "response_format": _response_format,
+    "structured_outputs": _structured_outputs,
+}
 
 
 def _options(fields: Fields, vocab_size: int) -> str:

@@ -28,6 +28,16 @@ class NoDistribution(UserError):
         )
 
 
+class CannotContinue(UserError):
+    """A text that its grammar and the other settings leave no token for. why: what is known of it, in words."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the text cannot be continued under its grammar: {why}; expected a grammar that the vocabulary can "
+            "spell, and processors that leave it a token"
+        )
+
+
 class UnknownName(UserError):
     """A name that no table holds, with the nearest one that does exist. `listed`: where a long table can be read.
 

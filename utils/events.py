@@ -6,6 +6,9 @@ from typing import Literal
 
 from utils.errors import UserError
 
+# The source of a round whose drafts a grammar forced.
+FORCED = "grammar"
+
 FinishReason = Literal["stop", "length", "context"]
 
 
@@ -42,6 +45,7 @@ class Round:
     so together, `none` where nobody did; empty where there is only one. `live`: how many sequences shared its forwards;
     the times are then those of all of them. `waited_s`: since the round before, while prompts of others were read.
     `rollback_s`: of `verify_s`, taking the target's states back. `reread`: tokens that they read or replayed again.
+    `grammar_s`: of all of them, the masks of a grammar and its matcher.
     `experts`: by layer that has them, how many its forward woke, of how many, and their seconds, of `verify_s`.
 
     Example: drafts (5, 7, 9), path (0, 1), next_token 4 -> emitted (5, 7, 4), tested 3, rejected row 2.
@@ -68,6 +72,7 @@ class Round:
     rollback_s: float = 0.0
     reread: int = 0
     experts: tuple[tuple[int, int, float], ...] = ()
+    grammar_s: float = 0.0
 
     def timed(self, seconds: Mapping[str, float]) -> "Round":
         """The same with the time of its phases."""

@@ -51,7 +51,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: Exception | str) -> str:
     """What an error of another library says first, for one of our sentences; its class where it says nothing.
 
     A line that ends in a colon goes on with the next; more than 200 characters are cut.

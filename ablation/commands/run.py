@@ -47,6 +47,10 @@ PromptsDir = Annotated[
 Length = Annotated[int | None, typer.Option(help="Maximum number of new tokens.")]
 Processor = Annotated[str | None, typer.Option(help='Such as "nucleus 0.8 0.9".')]
 Seed = Annotated[int | None, typer.Option(help="Random seed of every method.")]
+Grammar = Annotated[
+    str | None,
+    typer.Option(metavar="FILE|json|off", help="What answers must be (docs/grammar.md); default: off."),
+]
 Repeat = Annotated[int, typer.Option(min=1, help="Number of repeats, interleaved.")]
 Batch = Annotated[str | None, typer.Option(metavar="N,...", help="Batch size; default: one prompt at a time.")]
 Rate = Annotated[str | None, typer.Option(metavar="R,...", help="Arrivals per second (Poisson), with --batch.")]
@@ -82,6 +86,7 @@ def run(
     length: Length = None,
     processor: Processor = None,
     seed: Seed = None,
+    grammar: Grammar = None,
     told: Values,
     repeat: Repeat = 1,
     batch: Batch = None,
@@ -110,7 +115,7 @@ def run(
 
     with exit_statuses():
         config = request.choose_config(speculative_config, methods, models)
-        options = {"length": length, "processor": processor, "seed": seed}
+        options = {"length": length, "processor": processor, "seed": seed, "grammar": grammar}
         named = [*(config.assignments if config else ()), *options.items(), *told.items()]
         settings = request.choose_settings(assignments or (), named)
         runs = choose_methods(",".join(config.methods) if config else methods, settings)

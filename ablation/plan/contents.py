@@ -5,7 +5,7 @@ No torch is imported here.
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from ablation.plan.section import Faults, PlanSection, many, one
 from ablation.plan.slo import Slo
 from ablation.plan.traced import Traced, read_traced
 from engines.spec import EngineSpec
+from sampling.grammar.spelling import GRAMMAR, read_grammar
 from sampling.loading.options import LOAD
 from sampling.methods.chat_template import KWARGS
 from sampling.methods.settings import PARAMETERS, Settings
@@ -105,7 +106,7 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> PlanContent
     faults = Faults(str(path), PlanLines(text))
     top = PlanSection(entries, faults)
     top.allow((*_VALUES, *_TABLES))
-    values = {**base, **_read_settings(_table(top, "settings"))}
+    values = {**base, **_read_settings(_table(top, "settings"), path.parent)}
     values["length"] = top.read("length", one(LENGTH), values["length"])
     tables = read_tables(entries.get("methods", []), faults)
     drafting = tuple(dict.fromkeys(table.method for table in tables if METHODS[table.method].drafts))
@@ -159,21 +160,31 @@ def _table(top: PlanSection, key: str) -> PlanSection:
     return PlanSection(entries, top.faults, key)
 
 
-def _read_settings(section: PlanSection) -> dict[str, Any]:
+def _read_settings(section: PlanSection, folder: Path) -> dict[str, Any]:
     allowed = [name for name in PARAMETERS if name not in METHODS and name not in ELSEWHERE]
     misplaced = [key for key in section.entries if key in METHODS or key in ELSEWHERE]
     for key in misplaced:
         where = f"at the top of the file, as {ELSEWHERE[key]}" if key in ELSEWHERE else "in a [[methods]] table"
         section.fault(f"{key} is not a setting of all configurations; put it {where}", key)
     section.allow((*allowed, *misplaced), shown=allowed)
-    values = {key: section.read(key, _setting(key), None) for key in section.entries if key in allowed}
+    values = {key: section.read(key, _setting(key, folder), None) for key in section.entries if key in allowed}
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _setting(key: str) -> Callable[[Any], Any]:
-    """Reads a setting; the variables of the chat template may be a table."""
-    read = one(PARAMETERS[key])
-    return lambda value: KWARGS.checked(value) if key == KWARGS.name and isinstance(value, dict) else read(value)
+def _setting(key: str, folder: Path) -> Callable[[Any], Any]:
+    """Reads a setting; the variables of the chat template and a schema may be tables.
+
+    folder: what the path of a grammar begins at.
+    """
+    parameter = PARAMETERS[key]
+    read = partial(read_grammar, beside=folder) if parameter == GRAMMAR else parameter.parse
+
+    def parse(value: Any) -> Any:
+        if parameter in (KWARGS, GRAMMAR) and isinstance(value, dict):
+            return parameter.checked(value)
+        return one(replace(parameter, parse=read))(value)
+
+    return parse
 
 
 def _read_pair(section: PlanSection) -> dict[str, Any]:

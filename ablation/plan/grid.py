@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from ablation.plan.prompts.file import Prompt
 from ablation.plan.slo import Slo
 from engines.spec import OURS, TRANSFORMERS, EngineSpec
+from sampling.grammar.spelling import GRAMMAR
 from sampling.loading.options import WEIGHTS
 from sampling.methods.settings import PARAMETERS
 from sampling.methods.tables import AR, METHODS
@@ -268,6 +269,10 @@ class Plan:
     def length(self, prompt: Prompt) -> int:
         """Most tokens to generate for a prompt."""
         return prompt.max_new_tokens or int(self.values["length"])
+
+    def grammar(self, prompt: Prompt) -> str:
+        """What the answers to a prompt must be."""
+        return str(self.values[GRAMMAR.name]) if prompt.grammar is None else prompt.grammar
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ class Overrides:
     seeds: int | None = option(None, "Number of seeds.", minimum=1)
     thinking: str | None = option(None, "Thinking, by the chat template's switch; default: auto.", "on|off|auto")
     chat_template_kwargs: str | None = option(None, "Variables of the chat template, as a JSON object.", "JSON")
+    grammar: str | None = option(None, "What answers must be: a file, json or off (docs/grammar.md).", "FILE|json|off")
     repeats: int | None = option(None, "Number of runs of the whole grid, interleaved.", minimum=1)
     length: int | None = option(None, "Maximum number of new tokens.", minimum=1)
     limit: int | None = option(None, "Maximum number of prompts.", minimum=1)
@@ -48,7 +49,7 @@ class Overrides:
 
         Raises `UserError` for one that is there twice.
         """
-        options = ("gamma", "thinking", "chat_template_kwargs")
+        options = ("gamma", "thinking", "chat_template_kwargs", "grammar")
         lists = {name: value for name in options if (value := getattr(self, name)) is not None}
         for text in self.assignments:
             name, equals, values = text.partition("=")

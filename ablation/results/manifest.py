@@ -182,7 +182,14 @@ def _grid(plan: Plan, engine: "Engine") -> dict[str, Any]:
         "target_weights": list(plan.formats) or [engine.describe().target.stored],
         "compiled": [rounded.describe().target.compiled for rounded in in_formats(engine, plan.formats).values()],
         "prompts": {str(prompt.id): [*prompt.texts, plan.length(prompt)] for prompt in plan.prompts},
+        **_grammars(plan),
     }
+
+
+def _grammars(plan: Plan) -> dict[str, Any]:
+    """The grammars of prompts that have one of their own."""
+    own = {str(prompt.id): prompt.grammar for prompt in plan.prompts if prompt.grammar is not None}
+    return {"grammars": own} if own else {}
 
 
 def _heads(plan: Plan, heads: Iterable[str]) -> list[str]:

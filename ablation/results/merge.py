@@ -19,7 +19,7 @@ from utils.files import write_atomically
 from utils.text import counted
 
 Row = dict[str, str]
-_OF_A_PASS = ("seed", "processor", "length")  # what settings of a configuration differ in by pass and prompt
+_OF_A_PASS = ("seed", "processor", "length", "grammar")  # what settings of a configuration differ in by pass and prompt
 _OWN = ("machine", "shard")  # of what is fixed: what shards may differ in
 
 

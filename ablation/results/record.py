@@ -271,6 +271,12 @@ class Record:
         "what our Triton kernels computed of the target's forwards: `attention`, `steps` or `attention and steps`; "
         "null where torch's operations did",
     )
+    forced: int | None = metric("tokens", "drafts that a grammar forced (docs/grammar.md); null without a grammar")
+    grammar_ms: float | None = metric(
+        "ms",
+        "the masks of a grammar and its matcher, on the host: of draft_ms and of other_ms; null without a grammar",
+        "mean over rounds",
+    )
 
     @property
     def ledger(self) -> Ledger | None:

@@ -53,7 +53,7 @@ class EnginePass:
     def values(self, prompt: Prompt) -> dict[str, Any]:
         """Every setting, for a prompt; a configuration's own values come over them."""
         settings = {"processor": self.seeded.processor, "seed": self.seeded.seed, "length": self.plan.length(prompt)}
-        return {**self.plan.values, **settings}
+        return {**self.plan.values, **settings, "grammar": self.plan.grammar(prompt)}
 
 
 @dataclass(slots=True)
@@ -241,4 +241,4 @@ class _TextQueue:
             self._arrived_s += self._chance.expovariate(self._load.rate)
             run.arrivals[key] = self._arrived_s
         run.begun = run.begun or time.perf_counter()
-        return Text((conversation, place), ids, values["length"], run.arrivals.get(key))
+        return Text((conversation, place), ids, values["length"], run.arrivals.get(key), values["grammar"])

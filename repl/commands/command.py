@@ -104,7 +104,7 @@ class SessionCommand:
 
 # Where the default would be a dull example.
 _EXAMPLES = {"turns": "on", "processor": "nucleus 0.8 0.9", "set_ngramstorage": "onelevel 4"}
-_EXAMPLES |= {"thinking": "off", "chat_template_kwargs": '{"enable_thinking": false}'}
+_EXAMPLES |= {"grammar": "json", "thinking": "off", "chat_template_kwargs": '{"enable_thinking": false}'}
 _DETAILS = {
     "turns": "The chat template wraps the whole dialogue. A method without an answer to an earlier turn uses "
     "the first answer of that turn. /new begins another dialogue.",
@@ -114,6 +114,8 @@ _DETAILS = {
     "thinking": "It sets enable_thinking or thinking, whichever the template reads. A template without either is "
     "refused.",
     "chat_template_kwargs": "Only variables that the template reads are taken. {} takes them all back.",
+    "grammar": "A file: a JSON Schema (.json), a regular expression (.regex) or a Lark grammar (.lark). json is any "
+    "object. Or the text itself: regex:[0-9]+ (docs/grammar.md).",
     "processor": "Arguments are positional or named: topk 0.8 top_k=20. Options may follow, as in nucleus 0.8 0.9 "
     f"repetition=1.1: {', '.join(OPTIONS)} (docs/processors.md).",
 }

@@ -16,7 +16,14 @@ from utils.interrupt import Deferred
 from utils.text import quoted
 
 DEFAULT = "default"
-_OWN = ("length", "processor", "seed", "thinking", "chat_template_kwargs")  # settings with an option of their own
+_OWN = (
+    "length",
+    "processor",
+    "seed",
+    "grammar",
+    "thinking",
+    "chat_template_kwargs",
+)  # settings with an option of their own
 
 
 def model(host: CommandHost, argument: str) -> Message:

@@ -11,6 +11,7 @@ from egag.length_rule import LengthRule
 from egag.survival import SurvivalGamma
 from sampling.drafter import Drafter, stepwise
 from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.drafters.grammar import forced
 from sampling.drafters.hybrid import ScoredCopier
 from sampling.drafters.joined import joined
 from sampling.forward.requests import StepGenerator
@@ -21,7 +22,7 @@ from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from utils.device.sent import sent
 from utils.errors import UserError
-from utils.events import Round
+from utils.events import FORCED, Round
 
 COPIES = "suffix"
 """The name of the copier: suffix trees, which also find every n-gram that prompt lookup finds."""
@@ -58,7 +59,7 @@ class AutoDrafter(Drafter):
     The copier scores its own proposal for this round, which costs nothing. A model's estimate rests on its recent
     rounds. Drafter and draft length maximise the same ratio (`DrafterChooser`, docs/algorithms/auto.md). Point masses
     of a model are joined with the copy as a tree. The choice depends on the text, on verdicts and on times. No drawn
-    token is left out, and the drafter is chosen before any token is drawn.
+    token is left out, and the drafter is chosen before any token is drawn. What a grammar forces is drafted first.
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class AutoDrafter(Drafter):
         models: abc.Mapping[str, ForwardDrafter],
         trees: bool = True,
         profile: LatencyProfile | None = None,
+        grammar_first: bool = True,
     ) -> None:
         self.suffix, self.models, self.trees, self.profile = suffix, models, trees, profile
+        self.grammar_first = grammar_first
         self.needs_hidden = tuple(sorted({layer for model in models.values() for layer in model.needs_hidden}))
 
     @classmethod
@@ -79,7 +82,8 @@ class AutoDrafter(Drafter):
         trees = pair.target.model.trees and (profile is None or profile.tree <= _DEAR)
         wanted = kinds if profile is None else worth_trying(profile, kinds)
         shaped = {**values, **_SHAPES[trees]}
-        return cls(suffix, {kind: MODELS[kind].build(pair, shaped) for kind in wanted}, trees, profile)
+        models = {kind: MODELS[kind].build(pair, shaped) for kind in wanted}
+        return cls(suffix, models, trees, profile, values["grammar_first"])
 
     def begin(self, seq: Sequence) -> None:
         for drafter in self._all():
@@ -92,6 +96,8 @@ class AutoDrafter(Drafter):
         room = min(limit, gamma.gamma)
         if room < 1:
             return replace(Proposal.empty(seq.device), source=NOTHING)
+        if self.grammar_first and (tokens := forced(seq, room)):
+            return Proposal(sent(tokens, seq.device), source=FORCED)
         nothing, copy = gamma.without_drafts(), self._copy(seq, gamma.rule_for(COPIES), room)
         expected = {NOTHING: nothing} if copy is None else {NOTHING: nothing, COPIES: copy.truncated.expected}
         for name in self.models:

@@ -87,7 +87,7 @@ class ForwardDrafter(Drafter):
         common = seq.runner.vocab_size
         if isinstance(self.shape, BestFirst):
             ahead = yield from self.ahead(seq, min(limit, gamma.gamma, self.shape.tokens))
-            return best_first(_Drafted(seq).root(ahead[:, :common]), self.shape.tokens, gamma)
+            return best_first(_Drafted(seq).ahead(ahead[:, :common]), self.shape.tokens, gamma)
         drafted = _Drafted(seq)
 
         def feed(tokens: Tensor, parents: Tensor | None) -> StepGenerator[Tensor]:
@@ -97,7 +97,7 @@ class ForwardDrafter(Drafter):
         logits = drafted.root((yield from self.root(seq))[:, :common])
         first = logits[0].clone()  # the output of a forward is valid until the next forward
         if self.shape is None:
-            return (yield from self._chain(seq, gamma, limit, logits, first, feed))
+            return (yield from self._chain(seq, gamma, limit, logits, first, drafted, feed))
         if not gamma.tree_growth.start_tree(LogitsDistribution(first)):
             return Proposal.empty(seq.device)
         depth = min(limit, gamma.gamma, self.shape.tokens)  # no path of a tree has more drafts than the tree
@@ -111,7 +111,14 @@ class ForwardDrafter(Drafter):
         return Proposal(tokens, parents, None, first, one_if_finite(tree.chances.to(seq.device)))
 
     def _chain(
-        self, seq: Sequence, gamma: LengthRule, limit: int, logits: Tensor, first: Tensor, feed: Feed
+        self,
+        seq: Sequence,
+        gamma: LengthRule,
+        limit: int,
+        logits: Tensor,
+        first: Tensor,
+        drafted: "_Drafted",
+        feed: Feed,
     ) -> StepGenerator[Proposal]:
         tokens: list[Tensor] = []
         probs: list[Tensor] = []
@@ -126,6 +133,8 @@ class ForwardDrafter(Drafter):
                 tokens.append(token)
                 probs.append(q)
             if len(tokens) == limit or not gamma.after(len(tokens), distribution, tokens[-1][0]):
+                break
+            if drafted.over(tokens[-1]):
                 break
             logits = yield from feed(tokens[-1], None)
         if not tokens:
@@ -148,6 +157,17 @@ class _Drafted:
         self._tokens = torch.empty(0, dtype=torch.long, device=self._seq.device)
         self._paths = torch.zeros(0, 0, dtype=torch.bool, device=self._seq.device)
         return self._changed(self._changes, self._paths.new_zeros(len(logits), 0), logits)
+
+    def ahead(self, logits: Tensor) -> Tensor:
+        """Logits `[m, V]` of the next positions, changed by the text; a grammar is known at the first one alone."""
+        if self._seq.grammar is None:
+            return self.root(logits)
+        return torch.cat([self.root(logits[:1]).to(logits.dtype), logits[1:]])
+
+    def over(self, token: Tensor) -> bool:
+        """Whether a draft `[1]` ends the text under a grammar, which nothing may follow; it is read on the host."""
+        grammar = None if self._changes is None else self._changes.grammar
+        return grammar is not None and int(token) in self._seq.stop
 
     def behind(self, tokens: Tensor, parents: Tensor | None, logits: Tensor) -> Tensor:
         """Logits `[k, V]` behind k more drafts, changed; see `ForwardDrafter.feed`."""

@@ -118,7 +118,8 @@ class Comparison:
         if name not in self._judged:
             ids = reference.metrics.output_ids, run.metrics.output_ids
             target = self.engine.describe().target
-            ask = partial(self.engine.reference, run.prompt, processor=run.values["processor"])
+            under = {name: run.values[name] for name in ("processor", "grammar")}
+            ask = partial(self.engine.reference, run.prompt, **under)
             self._judged[name] = judge(ask, *ids, target.batch_invariant)
         return self._judged[name]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain, repeat
 
 from sampling.measure.untold import untold
-from utils.events import BeamRound, Event, Finished, FinishReason, Hypothesis, Prefilled, Round, WholeAnswer
+from utils.events import FORCED, BeamRound, Event, Finished, FinishReason, Hypothesis, Prefilled, Round, WholeAnswer
 
 
 @dataclass(slots=True)
@@ -48,6 +48,8 @@ class RunMetrics:
     waited_s: float = 0.0
     rollback_s: float = 0.0
     reread: int = 0
+    forced_drafts: int = 0
+    grammar_s: float = 0.0
     experts_s: float = 0.0
     experts_awake: int = 0
     experts_there: int = 0
@@ -84,6 +86,8 @@ class RunMetrics:
         self.other_s += round.other_s
         self.rollback_s += round.rollback_s
         self.reread += round.reread
+        self.grammar_s += round.grammar_s
+        self.forced_drafts += len(round.drafts) if round.source == FORCED else 0
         for awake, there, seconds in round.experts:
             self.experts_awake += awake
             self.experts_there += there
@@ -309,6 +313,16 @@ class RunMetrics:
     def rollback_ms(self) -> float | None:
         """Of `verify_ms`: saving, restoring and replaying states, and reading again by forwards of their own."""
         return self.per_round_ms(self.rollback_s)
+
+    @property
+    def forced(self) -> int | None:
+        """Drafts that a grammar forced; None where no grammar was followed."""
+        return self.forced_drafts if self.grammar_s else None
+
+    @property
+    def grammar_ms(self) -> float | None:
+        """Of all phases: the masks of a grammar and its matcher; None where none was followed."""
+        return self.per_round_ms(self.grammar_s) if self.grammar_s else None
 
     @property
     def experts_per_round(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from utils.parameter import MOST_DRAFTS, MOST_TOKENS, choice, drafts, integer, number, numbers, toggle
 
+GRAMMAR_FIRST = toggle("grammar_first", True, "the tokens that a grammar forces are drafted before anything else")
 GAMMA = drafts("gamma", 4, "draft length: drafted tokens per round (fixed gamma)", minimum=0)
 EGAG = (
     drafts("egag_gamma_min", 1, "EGAG's lower bound", minimum=1),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from sampling.grammar.spelling import GRAMMAR
 from sampling.methods.chat_template import KWARGS, THINKING
 from sampling.methods.choices import OPTIONS, PROCESSORS
 from sampling.methods.part import Bound
@@ -14,6 +15,7 @@ from utils.registry import Registry
 GENERAL = (
     integer("length", 100, "maximum number of new tokens", minimum=1, maximum=MOST_TOKENS),
     chosen("processor", ChosenPart("greedy", (1.0,)), "how tokens are chosen from the logits", PROCESSORS, OPTIONS),
+    GRAMMAR,
     integer("seed", 42, "random seed of every method", minimum=0, maximum=LARGEST),
     toggle("cache", True, "KV cache; off recomputes all tokens in every forward (slow)"),
     toggle("chat", True, "wrap the prompt in the model's chat template"),

@@ -147,9 +147,22 @@ HYBRID_COPY = choice("hybrid_copy", "prompt_lookup", "the copier that extends th
 INNER: dict[str, Part] = {**HEADS, **COPIERS}
 STAGED_DRAFTER = choice("staged_drafter", "mtp", "the drafter of the drafter model", tuple(INNER))
 
+NONE = Part("none", "sampling.drafter:NullDrafter", "drafts nothing: plain autoregression")
+SUFFIX_OR_MODEL = Part(
+    "suffix_or_model",
+    "sampling.drafters.hybrid:SuffixOrModelDrafter",
+    "suffix trees if their expected accepted tokens reach the draft length of a model, else that model",
+    "arctic-inference",
+    (HYBRID_MODEL, parameters.MODEL_STEPS, parameters.SUFFIX_SCORE),
+    uses=(chosen_by(HYBRID_MODEL, MODELS), COPIERS["suffix"]),
+    hybrid=Hybrid(HYBRID_MODEL, parameters.MODEL_STEPS, "suffix"),
+)
+AFTER_GRAMMAR: dict[str, Part] = {"none": NONE, **COPIERS, **MODELS, "suffix_or_model": SUFFIX_OR_MODEL}
+GRAMMAR_ELSE = choice("grammar_else", "none", "what drafts where the grammar forces nothing", tuple(AFTER_GRAMMAR))
+
 DRAFTERS = Registry[Part](
     "drafter",
-    Part("none", "sampling.drafter:NullDrafter", "drafts nothing: plain autoregression"),
+    NONE,
     Part(
         "recycling",
         "ngram_assisted.token_recycling:TokenRecyclingDrafter",
@@ -178,15 +191,7 @@ DRAFTERS = Registry[Part](
         uses=(chosen_by(HYBRID_MODEL, MODELS, **CHAIN), chosen_by(HYBRID_COPY, COPIERS, use_tree_spec=False)),
         hybrid=Hybrid(HYBRID_MODEL, parameters.MODEL_STEPS, HYBRID_COPY),
     ),
-    Part(
-        "suffix_or_model",
-        "sampling.drafters.hybrid:SuffixOrModelDrafter",
-        "suffix trees if their expected accepted tokens reach the draft length of a model, else that model",
-        "arctic-inference",
-        (HYBRID_MODEL, parameters.MODEL_STEPS, parameters.SUFFIX_SCORE),
-        uses=(chosen_by(HYBRID_MODEL, MODELS), COPIERS["suffix"]),
-        hybrid=Hybrid(HYBRID_MODEL, parameters.MODEL_STEPS, "suffix"),
-    ),
+    SUFFIX_OR_MODEL,
     Part(
         "staged",
         "sampling.drafters.staged:StagedDrafter",
@@ -205,8 +210,17 @@ DRAFTERS = Registry[Part](
         "sampling.drafters.auto:AutoDrafter",
         "all drafters of a pair: copies, the drafter model, heads; each round uses the one with the best estimate",
         "BanditSpec, arXiv 2505.15141; HYBRID_SUFFIX_MTP of SGLang",
-        (parameters.WEIGHTS, parameters.VOCABULARY),
+        (parameters.WEIGHTS, parameters.VOCABULARY, parameters.GRAMMAR_FIRST),
         uses=(always(COPIERS["suffix"], use_tree_spec=False, max_spec_factor=4.0),),  # the rule cuts long copies
+    ),
+    Part(
+        "grammar",
+        "sampling.drafters.grammar:GrammarDrafter",
+        "the tokens that a grammar forces, and where it forces none another drafter",
+        "vLLM PR 45400; llguidance's fast-forward tokens",
+        (GRAMMAR_ELSE,),
+        uses=(chosen_by(GRAMMAR_ELSE, AFTER_GRAMMAR),),
+        hybrid=Hybrid(GRAMMAR_ELSE),
     ),
 )
 
@@ -262,6 +276,7 @@ METHODS = method_table(
         "suffix_or_model",
         "budget",
     ),
+    Method("grammar_drafts", "Grammar", "drafts what the grammar forces, else the grammar_else", "grammar", "budget"),
     Method("staged", "SD staged", "the drafter model decodes speculatively with the staged_drafter", "staged"),
     Method(
         "auto",

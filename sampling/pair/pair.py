@@ -15,6 +15,7 @@ from sampling.forward.models.lean import LeanModel
 from sampling.forward.recomputing import RecomputingRunner
 from sampling.forward.runner import Runners, WholeRunner, has_one_width
 from sampling.forward.sharing import SharedModel
+from sampling.grammar.spelling import OFF_WORD
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
@@ -113,6 +114,8 @@ class Pair:
             return apart
         if needed is not None and not self.has(needed):
             return self.lack(needed)
+        if method.search and values.get("grammar", OFF_WORD) != OFF_WORD:
+            return messages.no_grammar(method.name)
         if method.drafts_trees(values) and not self.target.model.trees:
             return messages.no_trees(method.name, self.target_info.name)
         return None

@@ -18,6 +18,7 @@ from sampling.forward.noise_floor import NoiseFloor
 from sampling.forward.referee import RefereeResult, refereed
 from sampling.forward.runner import Runner, WholeRunner
 from sampling.forward.traffic import Traffic
+from sampling.grammar.spelling import OFF_WORD
 from sampling.logits_probe import LogitsProbe
 from sampling.loop import decode
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
@@ -28,6 +29,7 @@ from sampling.methods.verifiers import make_verifier
 from sampling.pair.kept_drafting import KeptDrafting
 from sampling.pair.pair import Pair
 from sampling.pair.pair_messages import out_of_memory
+from sampling.pair.processing import processor_of
 from sampling.pair.profile import LatencyProfile, plain_cost
 from sampling.pair.profile_store import with_stored
 from sampling.prefilled.shared import Prefills
@@ -106,9 +108,12 @@ class PairEngine:
         """See `Engine.text`."""
         return self.pair.decode(ids)
 
-    def reference(self, prompt: Sequence[int], said: Sequence[int], processor: ChosenPart) -> NoiseFloor:
+    def reference(
+        self, prompt: Sequence[int], said: Sequence[int], processor: ChosenPart, grammar: str = OFF_WORD
+    ) -> NoiseFloor:
         """See `Engine.reference`."""
-        return processed_noise_floor(self.pair.target, prompt, said, make_processor(processor), self.pair.stop)
+        under = processor_of(self.pair, processor, grammar)
+        return processed_noise_floor(self.pair.target, prompt, said, under, self.pair.stop)
 
     def referee(self, prompt: Sequence[int], output: Sequence[int]) -> RefereeResult:
         """See `Engine.referee`."""
@@ -173,7 +178,7 @@ class PairEngine:
         price = method.cost_model(pair.profile, settings, len(text.prompt)) if pair.profile else None
         return Request(
             list(text.prompt),
-            make_processor(values["processor"]),
+            processor_of(self.pair, values["processor"], values["grammar"] if text.grammar is None else text.grammar),
             text.length,
             values["seed"],
             self.pair.stop,
@@ -263,7 +268,7 @@ class PairEngine:
         prompt: Sequence[int],
         raw: LogitsProbe | None,
     ) -> Iterator[Event]:
-        processor = make_processor(values["processor"])
+        processor = processor_of(self.pair, values["processor"], values["grammar"])
         if raw is not None:
             processor, rule = raw.over(processor, rule)
         parts, length, seed = (target, drafter, rule, verifier, processor, prompt), values["length"], values["seed"]

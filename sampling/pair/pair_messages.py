@@ -34,6 +34,11 @@ def no_head(kind: str, target: str, drafts_for: str, encoder: bool) -> str:
     )
 
 
+def no_grammar(method: str) -> str:
+    """A grammar is set, and a search asks no processor."""
+    return f"{method} searches without a processor, which a grammar needs; expected grammar off, or another method"
+
+
 def no_trees(method: str, target: str) -> str:
     """A method drafts trees, and the target takes chains."""
     return (

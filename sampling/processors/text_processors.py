@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sampling.processors.paths import Paths, note_grams
+from sampling.processors.paths import Committed, Paths, note_grams
 from utils.device.sent import sent
 
 _NEVER = float("-inf")
@@ -23,6 +23,10 @@ class TextProcessor(ABC):
     def named(self) -> tuple[int, ...]:
         """The token ids that its settings name."""
         return ()
+
+    def of_text(self, committed: Committed) -> "TextProcessor":
+        """The processor of one text, where it keeps more of the text than `Committed` does; else the same for all."""
+        return self
 
     @abstractmethod
     def change(self, logits: Tensor, paths: Paths) -> None:

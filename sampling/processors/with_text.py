@@ -8,10 +8,10 @@ from torch import Tensor
 
 from sampling.forward.noise_floor import NoiseFloor, noise_floor
 from sampling.forward.runner import Runner
+from sampling.processors.followed import FollowedGrammar
 from sampling.processors.paths import Committed, Paths
 from sampling.processors.text_processors import TextProcessor
 from sampling.proposal import Proposal
-from utils.device.sent import sent
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
 
@@ -35,6 +35,11 @@ class TextChanges:
     def __init__(self, changes: Sequence[TextProcessor], committed: Committed) -> None:
         self._changes, self._committed = changes, committed
 
+    @property
+    def grammar(self) -> FollowedGrammar | None:
+        """What says which tokens may follow at all; None where nothing does."""
+        return next((change for change in self._changes if isinstance(change, FollowedGrammar)), None)
+
     def of_round(self, tokens: Sequence[int], proposal: Proposal, logits: Tensor) -> Tensor:
         """The target's logits `[n + 1, V]` of a round behind these tokens, changed."""
         self._committed.bring_up_to(tokens)
@@ -49,7 +54,8 @@ class TextChanges:
 
     def behind(self, tokens: Sequence[int], said: Sequence[int], logits: Tensor) -> Tensor:
         """The logits `[1, V]` behind these tokens and what was said after them, changed."""
-        return self.of_drafts(tokens, sent(list(said), logits.device), logits.new_ones(1, len(said)) > 0, logits)
+        none = torch.empty(0, dtype=torch.long, device=logits.device)
+        return self.of_drafts([*tokens, *said], none, none.new_zeros(1, 0) > 0, logits)
 
     def _changed(self, logits: Tensor, paths: Paths) -> Tensor:
         changed = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
@@ -73,7 +79,7 @@ def changes_of(
     ends = tuple(sorted(token for token in stop if token < vocab_size))
     committed = Committed(len(tokens), ends, device, vocab_size)
     committed.bring_up_to(tokens)
-    return TextChanges(processor.changes, committed)
+    return TextChanges([change.of_text(committed) for change in processor.changes], committed)
 
 
 def rows_of(processor: LogitsProcessor) -> LogitsProcessor:

@@ -37,7 +37,7 @@ from sampling.proof.rows import compare_rows, faulty
 from sampling.start import begin
 from sampling.verify.lossy import UnadjustedVerifier
 from utils.errors import UserError, one_of
-from utils.events import Round
+from utils.events import FORCED, Round
 from utils.parameter import ChosenPart
 
 FALSE_ALARM = 1e-3
@@ -80,12 +80,16 @@ class MethodReport:
 
 
 def testable(pair: Pair) -> tuple[str, ...]:
-    """The methods that the checks apply to: lossless ones on the target, which this pair can run."""
+    """The methods that the checks apply to: lossless ones on the target, which this pair can run without a grammar."""
     engine, values = PairEngine(pair), {**Settings(), "processor": PROCESSOR}
     return tuple(
         name
         for name, method in METHODS.items()
-        if name != AR and method.other is None and pair.lacks(method, values) is None and engine.lossless(name, values)
+        if name != AR
+        and method.other is None
+        and method.drafter != FORCED
+        and pair.lacks(method, values) is None
+        and engine.lossless(name, values)
     )
 
 

@@ -67,7 +67,9 @@ class MockEngine:
     def text(self, ids: Sequence[int]) -> str:
         return 'said "a, b"\n' + " ".join(map(str, ids))
 
-    def reference(self, prompt: Sequence[int], said: Sequence[int], processor: ChosenPart) -> NoiseFloor:
+    def reference(
+        self, prompt: Sequence[int], said: Sequence[int], processor: ChosenPart, grammar: str = "off"
+    ) -> NoiseFloor:
         raise AssertionError("all its outputs are equal")
 
     def resolve(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:

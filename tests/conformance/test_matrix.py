@@ -14,6 +14,7 @@ from egag.length_rule import LengthRule
 from sampling.drafter import Drafter, NullDrafter
 from sampling.drafters.auto import AutoDrafter
 from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.drafters.grammar import GrammarDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.drafters.parallel_eagle import ParallelEagleDrafter
 from sampling.drafters.slem import SlemDrafter
@@ -73,6 +74,7 @@ def test_every_way_of_drafting_meets_every_rule_that_it_may_take() -> None:
     for drafter, rule, _ in greedy_combinations():
         met.setdefault(drafting_class(drafter), set()).add(rule)
     assert met.pop(NullDrafter) == {"fixed"}
+    assert met.pop(GrammarDrafter) == {"fixed"}  # without a grammar; with one: test_grammar.py
     assert met.pop(AutoDrafter) == {"survival"}  # it refuses others
     assert {kind: set(CONTROLLERS) - rules for kind, rules in met.items() if rules != set(CONTROLLERS)} == {}
 

@@ -124,7 +124,24 @@ BODIES: list[tuple[str, str, tuple[object, ...]]] = [
         ("max_tokens", "max_completion_tokens"),
     ),
     (CHAT, json.dumps({"messages": SAID, "tools": [{"type": "function"}]}), ("tools",)),
-    (CHAT, json.dumps({"messages": SAID, "response_format": {"type": "json_object"}}), ("response_format",)),
+    (CHAT, json.dumps({"messages": SAID, "response_format": {"type": "xml"}}), ("response_format", "json_schema")),
+    (CHAT, json.dumps({"messages": SAID, "response_format": {"type": "json_schema"}}), ("response_format", "schema")),
+    (CHAT, json.dumps({"messages": SAID, "structured_outputs": {"regex": "a(b"}}), ("regex", "unclosed")),
+    (CHAT, json.dumps({"messages": SAID, "structured_outputs": {"regex": 3}}), ("structured_outputs", 3)),
+    (CHAT, json.dumps({"messages": SAID, "structured_outputs": {"choice": []}}), ("choice",)),
+    (CHAT, json.dumps({"messages": SAID, "structured_outputs": {"file": "a.json"}}), ("structured_outputs", "json")),
+    (
+        CHAT,
+        json.dumps({"messages": SAID, "structured_outputs": {"json": "schema.json"}}),
+        ("json_schema", "schema.json"),
+    ),
+    (
+        CHAT,
+        json.dumps(
+            {"messages": SAID, "response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}}
+        ),
+        ("response_format", "structured_outputs"),
+    ),
     (CHAT, json.dumps({"messages": SAID, "prompt": "a"}), ("'prompt'",)),
 ]
 

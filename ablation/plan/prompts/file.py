@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation.plan.prompts.messages import Messages, read_messages
+from sampling.grammar.spelling import GRAMMAR, SCHEMA, read_grammar, written
 from utils.errors import UnknownName, UserError, checked_text, wrong_value
 from utils.json_text import read_json
 from utils.parameter import MOST_TOKENS, integer
@@ -18,7 +19,7 @@ _SAID, _ID, _TASK, _LIMIT = (
     ("task", "category"),
     "max_new_tokens",
 )
-_KEYS = (_SAID[0], _ID[0], _TASK[0], _LIMIT, "source")
+_KEYS = (_SAID[0], _ID[0], _TASK[0], _LIMIT, GRAMMAR.name, "source")
 # What SPEED-Bench publishes in place of texts that its script fetches from where they are.
 _NOT_FETCHED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 _SHOWN_ERRORS = 10
@@ -31,7 +32,7 @@ class Prompt:
     """What a user says, turn by turn. `max_new_tokens` overrides the run's length.
 
     system: what the chat template puts before everything. given: what was said before each turn and is not played, user
-    messages and their answers alternating; empty where there is none before any.
+    messages and their answers alternating; empty where there is none before any. grammar: overrides the run's.
     """
 
     id: str | int
@@ -40,6 +41,7 @@ class Prompt:
     max_new_tokens: int | None = None
     system: str | None = None
     given: tuple[tuple[str, ...], ...] = ()
+    grammar: str | None = None
 
     def before(self, turn: int) -> tuple[str, ...]:
         """What was said between the turn before and this one (from 1), and is not played."""
@@ -74,7 +76,7 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
         if not line.strip():
             continue
         try:
-            prompt = parse_prompt(line, number)
+            prompt = parse_prompt(line, number, path.parent)
             if prompt.id in prompts:
                 raise UserError(f"id {quoted(prompt.id)} is taken by an earlier line; expected every id once")
             prompts[prompt.id] = prompt
@@ -88,8 +90,11 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     return tuple(prompts.values())
 
 
-def parse_prompt(line: str, number: int) -> Prompt:
-    """One line of a prompt file; `number` is its id when it brings none. Raises `UserError`."""
+def parse_prompt(line: str, number: int, beside: Path = Path()) -> Prompt:
+    """One line of a prompt file; `number` is its id when it brings none. Raises `UserError`.
+
+    beside: what the path of a grammar begins at.
+    """
     entry = read_json(line)
     if not isinstance(entry, dict):
         raise UserError(f"a {type(entry).__name__} given; expected a JSON object")
@@ -104,7 +109,8 @@ def parse_prompt(line: str, number: int) -> Prompt:
     said = read_messages(entry["messages"]) if "messages" in entry else Messages(_turns(entry), ())
     if said.turns[0].startswith(_NOT_FETCHED):
         raise UserError("SPEED-Bench's placeholder given; expected the text, which the benchmark's prepare.py fetches")
-    return Prompt(_id(entry, number), said.turns, _task(entry), _limit(entry), said.system, said.given)
+    about = _task(entry), _limit(entry), said.system, said.given
+    return Prompt(_id(entry, number), said.turns, *about, _grammar(entry, beside))
 
 
 def _turns(entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -148,6 +154,15 @@ def _limit(entry: Mapping[str, Any]) -> int | None:
     if type(value) is not int:
         raise wrong_value(_LIMIT, value, "an integer of 1 or more")
     return int(_MOST_TOKENS.parse(str(value)))
+
+
+def _grammar(entry: Mapping[str, Any], beside: Path) -> str | None:
+    value = entry.get(GRAMMAR.name)
+    if isinstance(value, dict):
+        return read_grammar(written(SCHEMA, value))
+    if value is not None and not isinstance(value, str):
+        raise wrong_value(GRAMMAR.name, value, "a JSON Schema, or a text such as json or a file's name")
+    return None if value is None else read_grammar(value, beside)
 
 
 def _said(value: Any, what: str) -> str:

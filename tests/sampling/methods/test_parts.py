@@ -160,7 +160,8 @@ def test_each_parameter_of_a_used_part_can_be_set_and_reaches_it(
     name: str, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Part, "load", lambda part: Built)
-    part, settable = DRAFTERS[name], {p.name for p in METHODS[name].parameters}
+    part, method = DRAFTERS[name], next(method for method in METHODS.values() if method.drafter == name)
+    settable = {p.name for p in method.parameters}
     for place, used in enumerate(part.uses):
         picked, fixed = (used.pick(values), used.preset) if isinstance(used, OneOf) else (used, {})
         for parameter in picked.all_parameters:
@@ -171,7 +172,7 @@ def test_each_parameter_of_a_used_part_can_be_set_and_reaches_it(
             else:
                 assert marked[parameter.name] == "marked"
                 assert parameter.name in settable & PARAMETERS.keys()
-                assert parameter in METHODS[name].relevant({**values, "draft_tree": "dynamic"})
+                assert parameter in method.relevant({**values, "draft_tree": "dynamic"})
 
 
 @pytest.mark.parametrize(("name", "values"), CHOICES)

@@ -1,0 +1,53 @@
+"""A tokenizer as llguidance reads it: the bytes of every token, and the tokens that end a text."""
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+from sampling.grammar.spelling import compiled
+from utils.errors import UserError
+from utils.text import first_line
+
+
+class Vocabulary:
+    """The tokens that grammars are matched against, and those that end a text.
+
+    The bytes of tokens come from a fast tokenizer of Hugging Face, or from llguidance's own wrapper of any other.
+    """
+
+    def __init__(self, tokenizer: LLTokenizer, ends: Collection[int]) -> None:
+        self.tokenizer, self.ends = tokenizer, frozenset(ends)
+        self._matchers: dict[str, LLMatcher] = {}
+
+    def matcher(self, grammar: str) -> LLMatcher:
+        """A matcher of this grammar before its first token; the grammar is compiled once. Raises `UserError`."""
+        if grammar not in self._matchers:
+            limits = LLParserLimits(verbose_errors=False)
+            made = LLMatcher(self.tokenizer, compiled(grammar), log_level=0, limits=limits)
+            if made.is_error():
+                raise UserError(f"grammar: {first_line(made.get_error())}; expected a grammar that fits the tokenizer")
+            self._matchers[grammar] = made
+        return self._matchers[grammar].deep_copy()
+
+
+@lru_cache(maxsize=4)
+def vocabulary_of(tokenizer: Any, size: int, stop: frozenset[int]) -> Vocabulary:
+    """The vocabulary of a Hugging Face tokenizer, for `size` logits; `stop`: ids that end a text.
+
+    It takes about a second and is kept. Raises `UserError` for a tokenizer that llguidance cannot read.
+    """
+    from llguidance.hf import from_tokenizer
+
+    known = max(size, len(tokenizer))
+    own = tokenizer.eos_token_id
+    ends = sorted(end for end in stop if end < known) or ([] if own is None else [own])
+    try:
+        return Vocabulary(from_tokenizer(tokenizer, n_vocab=known, eos_token=ends), ends)
+    except Exception as error:
+        kind = type(tokenizer).__name__
+        raise UserError(
+            f"grammar given, and llguidance cannot read the tokenizer {kind}: {first_line(error)}; expected a fast "
+            "tokenizer (tokenizer.json) with an end-of-text token, or grammar off"
+        ) from None
