@@ -1,4 +1,4 @@
-"""Products of rounded weights on CUDA: torch's own in int4, int8 and fp8.
+"""Products of rounded weights on CUDA: torch's own in int4 and fp8, ours or torch's in int8.
 
 How a card sums depends on the shape that it is given, so nothing here promises that a row is the same bit for bit
 whatever is computed beside it.
@@ -13,6 +13,8 @@ from sampling.forward.kernels.int4 import as_products_take, on_grid
 from sampling.forward.kernels.int8 import rounded
 from sampling.forward.kernels.linear import Kernel, PlainLinear, Product
 from sampling.forward.kernels.quantisation_scales import GROUP, in_slices
+from sampling.forward.triton.byte_products import product_of_bytes
+from sampling.forward.triton.checked import multiplies_bytes
 
 FP8_CAPABILITY = (8, 9)
 _TILE = 16
@@ -48,14 +50,17 @@ class CudaInt4Linear(PlainLinear):
 
 
 class CudaInt8Linear(PlainLinear):
-    """Weights in 8 bits with one scale an output; inputs and sums in float32."""
+    """Weights in 8 bits with one scale an output; sums in float32. The product is our kernel's, where it is right."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self._levels, self._scale = in_slices(weight.detach(), rounded)
         self._bias = None if bias is None else bias.detach()
+        self._ours = multiplies_bytes(weight.device, weight.dtype)
 
     def product(self, x: Tensor) -> Tensor:
         """See `Product`."""
+        if self._ours:
+            return _with_bias(product_of_bytes(x.contiguous(), self._levels, self._scale), self._bias)
         wide = x.float().contiguous()  # the kernel reads rows one behind the other, whatever the strides say
         y: Tensor = torch.ops.aten._weight_int8pack_mm(wide, self._levels, self._scale)
         return _with_bias(y.to(x.dtype), self._bias)

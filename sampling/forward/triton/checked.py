@@ -12,6 +12,7 @@ from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.kernels.scores import Scores, explicit_attention
 from sampling.forward.models.steps import BlockShape, Destination, Norm, Steps
 from sampling.forward.triton.attention import SplitKeys, columns_of_a_part
+from sampling.forward.triton.byte_products import product_of_bytes
 from sampling.forward.triton.choice import may_use
 from sampling.forward.triton.steps import TritonSteps
 from utils.text import first_line
@@ -34,6 +35,12 @@ def splits_keys(device: torch.device, dtype: torch.dtype, shape: BlockShape) -> 
 def fuses_steps(device: torch.device, dtype: torch.dtype, shape: BlockShape) -> bool:
     """Whether the steps of blocks of this shape are `TritonSteps`."""
     return may_use(device) and dtype in _DTYPES and shape.head_dim % 2 == 0 and _fuses(device, dtype, shape)
+
+
+@cache
+def multiplies_bytes(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether products of weights in 8 bits are `product_of_bytes`."""
+    return may_use(device) and dtype in _DTYPES and right("the product in 8 bits", lambda: _by_bytes(device, dtype))
 
 
 @cache
@@ -119,6 +126,13 @@ def _turned(device: torch.device, dtype: torch.dtype, shape: BlockShape) -> tupl
         found += [query, *stored]
         expected += Steps(shape).turn(mixed, (), _PLAIN, norms, cos, sin)
     return torch.cat(found, 1), torch.cat(expected, 1)
+
+
+def _by_bytes(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Rows by a matrix whose sizes no tile divides."""
+    drawn = _drawn(device, dtype)
+    x, levels, scale = drawn(_ROWS, 200), (50 * drawn(72, 200)).clamp(-127, 127).to(torch.int8), drawn(72).float()
+    return product_of_bytes(x, levels, scale), x.float() @ (levels.float() * scale.unsqueeze(1)).T
 
 
 def _gated(device: torch.device, dtype: torch.dtype, shape: BlockShape) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ import torch
 from sampling.forward.kernels.scores import Scores
 from sampling.forward.models.steps import GELU_TANH, SILU, BlockShape, Destination, Norm
 from sampling.forward.triton.attention import SplitKeys
+from sampling.forward.triton.byte_products import multiplying
 from sampling.forward.triton.steps import TritonSteps
 from tests.cubins import Code, compiled
 
@@ -77,3 +78,14 @@ def test_fused_heads(capability: int, dtype: torch.dtype, dim: int, tmp_path: Pa
 def test_fused_gate(capability: int, gate: str, tmp_path: Path) -> None:
     both, out = (torch.empty(5, width, dtype=torch.bfloat16) for width in (2 * 14336, 14336))
     fits(compiled(TritonSteps(BlockShape(8, 2, 128, gate=gate)).gating(both, out), capability, tmp_path))
+
+
+@pytest.mark.parametrize("capability", CARDS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("rows", [1, 16, 200])
+def test_products_of_bytes(capability: int, dtype: torch.dtype, rows: int, tmp_path: Path) -> None:
+    x, out = torch.empty(rows, 4096, dtype=dtype), torch.empty(rows, 14336, dtype=dtype)
+    levels, scale = torch.empty(14336, 4096, dtype=torch.int8), torch.empty(14336)
+    code = compiled(multiplying(x, levels, scale, out), capability, tmp_path)
+    fits(code)
+    assert ("mma" in code.ptx) is (dtype != torch.float32)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.interpreted import Worker, interpreter
-from tests.sampling.forward.triton import attention_cases, model_cases, step_cases
+from tests.sampling.forward.triton import attention_cases, byte_cases, model_cases, step_cases
 from tests.sampling.forward.triton.attention_cases import Case
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
@@ -30,13 +30,19 @@ def test_fused_steps_are_the_plain_ones(dtype: torch.dtype, interpreted: Worker)
     interpreted(step_cases.check_all, dtype)
 
 
-@pytest.mark.parametrize("cases", [attention_cases, step_cases], ids=["attention", "steps"])
+@pytest.mark.parametrize("dtype", byte_cases.DTYPES, ids=str)
+def test_products_of_bytes_are_the_plain_ones(dtype: torch.dtype, interpreted: Worker) -> None:
+    interpreted(byte_cases.check, dtype)
+
+
+@pytest.mark.parametrize("cases", [attention_cases, byte_cases, step_cases], ids=["attention", "bytes", "steps"])
 def test_a_planted_fault_shows(cases: Any, interpreted: Worker) -> None:
     interpreted(cases.check_that_faults_show)
 
 
 def test_a_row_has_the_same_bits_among_any_others(interpreted: Worker) -> None:
     interpreted(attention_cases.check_bits)
+    interpreted(byte_cases.check_bits)
 
 
 @pytest.mark.parametrize("name", model_cases.CONFIGS)
