@@ -12,7 +12,8 @@ from torch import Tensor
 from sampling.forward.triton.launch import Launch
 
 _TYPES = {
-    torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int64: "i64", torch.int32: "i32", torch.int8: "i8",
+    torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int64: "i64", torch.int32: "i32",
+    torch.int8: "i8",
 }  # fmt: skip
 _ALIGNED = [["tt.divisibility", 16]]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from sampling.forward.kernels.linear import Kernel, Linear
 
 ROWS = (1, 5)
-_OUTPUTS, _INPUTS = 1536, 576
+CPU = torch.device("cpu")
 _LAYERS = 16
 
 LIMIT_S = 2.0
@@ -68,15 +68,24 @@ def _fastest(turns: Sequence[Sequence[Times]]) -> tuple[list[Times], bool]:
 class KernelTrial:
     """Stacks of layers that take turns.
 
-    A stack is larger than a CPU's caches: in a model every weight comes from memory, and a single warm layer would
-    favour the wrong kernel.
+    A stack is larger than the device's caches: in a model every weight comes from memory, and a single warm layer would
+    favour the wrong kernel. size: outputs and inputs of a layer.
     """
 
-    def __init__(self, contenders: Sequence[tuple[Kernel, torch.dtype]]) -> None:
+    def __init__(
+        self,
+        contenders: Sequence[tuple[Kernel, torch.dtype]],
+        device: torch.device = CPU,
+        size: tuple[int, int] = (1536, 576),
+    ) -> None:
+        outputs, inputs = size
         self._sides = [
-            ([kernel(weight.clone()) for _ in range(_LAYERS)], [_chance(count, dtype) for count in ROWS])
+            (
+                [kernel(weight.clone()) for _ in range(_LAYERS)],
+                [_chance(count, inputs, dtype).to(device) for count in ROWS],
+            )
             for kernel, dtype in contenders
-            for weight in [_chance(_OUTPUTS, dtype)]
+            for weight in [_chance(outputs, inputs, dtype).to(device)]
         ]
         self._forward = True
 
@@ -92,12 +101,19 @@ class KernelTrial:
         return tuple(_pass_s(layers, x) for x in inputs)
 
 
-def _chance(count: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(count, _INPUTS, generator=torch.Generator().manual_seed(count)).to(dtype)
+def _chance(count: int, inputs: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(count, inputs, generator=torch.Generator().manual_seed(count)).to(dtype)
 
 
 def _pass_s(layers: Sequence[Linear], x: Tensor) -> float:
+    _wait(x.device)
     start = time.perf_counter()
     for layer in layers:
         layer(x)
+    _wait(x.device)
     return time.perf_counter() - start
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,12 +1,15 @@
 """The formats that a model's weights may have: which products compute it, and where they run."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from sampling.forward.kernels import int4, int8
+from sampling.forward.kernels.autotuning import KernelTrial, autotune
 from sampling.forward.kernels.cuda_formats import FP8_CAPABILITY, CudaInt4Linear, CudaInt8Linear, Fp8Linear, agrees
 from sampling.forward.kernels.int4 import OUTPUTS, Int4Linear
 from sampling.forward.kernels.int8 import FineInt8Linear
@@ -72,6 +75,9 @@ FORMATS: Mapping[str, Format] = {
     "fp8": Format(Fp8Linear, _where_it_divides(Fp8Linear, make_linear), multiples=(GROUP, OUTPUTS)),
 }
 
+_LARGE = 4096, 4096
+"""A layer of a model of 8 billion weights: where a format ought to pay on a card."""
+_log = logging.getLogger(__name__)
 _BOTH = "x86 CPUs and on CUDA"
 _WHERE = {
     "int8": _BOTH,
@@ -83,12 +89,22 @@ _WHERE = {
 def refuse_format(name: str, device: torch.device, asked: str) -> None:
     """Raise `UserError` where this machine has no products of a format. asked: the words that asked for it."""
     if _runs(name, device):
+        if name != FULL and device.type == "cuda":
+            warn_where_slower(name, device)
         return
     allowed = one_of([name for name in FORMATS if _runs(name, device)])
     raise UserError(
         f"{asked} given; the products in {name} run on {_WHERE[name]}, and the model is on {_told(device)}; "
         f"expected {allowed}"
     )
+
+
+@cache
+def warn_where_slower(name: str, device: torch.device, size: tuple[int, int] = _LARGE) -> None:
+    """Say it where products in a format take longer than those of full weights in bfloat16; size: see `KernelTrial`."""
+    race = KernelTrial([(FORMATS[name].blocks, torch.bfloat16), (make_linear, torch.bfloat16)], device, size)
+    if not autotune(race.turn, lambda fastest: sum(fastest[0]) <= sum(fastest[1]), otherwise=True).answer:
+        _log.warning("products in %s take longer on %s than those of full weights in bfloat16", name, _told(device))
 
 
 def _runs(name: str, device: torch.device) -> bool:

@@ -1,5 +1,6 @@
 """The products of rounded weights on CUDA, as far as a machine without a card can tell: arithmetic, shapes, choice."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -108,8 +109,11 @@ ALL = {CudaInt8Linear, CudaInt4Linear, Fp8Linear}
 
 def test_a_card_takes_the_formats_whose_products_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     pretended(monkeypatch, (9, 0), ALL)
+    raced = list[str]()
+    monkeypatch.setattr(formats, "warn_where_slower", lambda name, device: raced.append(name))
     for name in FORMATS:
         refuse_format(name, CARD, "it")
+    assert raced == [name for name in FORMATS if name != "full"], "each is timed against full weights"
     pretended(monkeypatch, (8, 0), {CudaInt8Linear, CudaInt4Linear})
     with refused("target_weights fp8", 8.9, CARD, 8.0, "full, int8, int4"):
         refuse_format("fp8", CARD, "target_weights fp8")
@@ -148,6 +152,26 @@ def test_a_format_chooses_its_products_by_device_and_shape(monkeypatch: pytest.M
     assert type(FORMATS["int8"].blocks(weight)) is type(FORMATS["int8"].output(weight)) is CudaInt8Linear
     whole = [FORMATS["int4"].output(weight), FORMATS["fp8"].output(odd)]
     assert all(type(product) is DenseLinear for product in whole), "in 8 bits they are slower there than in bfloat16"
+
+
+def test_a_format_that_is_slower_than_full_weights_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both sides as they are on a CPU; then the format waits before each product."""
+
+    class Late(DenseLinear):
+        def product(self, x: torch.Tensor) -> torch.Tensor:
+            time.sleep(0.002)
+            return super().product(x)
+
+    for name, kernel, told in (("fast", DenseLinear, []), ("late", Late, ["products in late take longer on cpu"])):
+        monkeypatch.setattr(formats, "FORMATS", {name: formats.Format(kernel, kernel)})
+        monkeypatch.setattr(formats, "make_linear", DenseLinear if name == "late" else Late)
+        caplog.clear()
+        formats.warn_where_slower(name, CPU, (16, 16))
+        assert (
+            [record.getMessage()[: len(told[0])] for record in caplog.records] == told if told else not caplog.records
+        )
 
 
 def test_rows_are_promised_to_be_steady_on_a_cpu_alone() -> None:
