@@ -20,7 +20,7 @@ class Overrides:
 
     prompt: str | None = option(None, "One prompt instead of the plan's.", "TEXT")
     prompts: tuple[str, ...] = option(
-        (), "dialogue, translation, long, code, grounded, all, or a file (docs/prompts.md).", "SET|FILE"
+        (), "dialogue, translation, long, code, grounded, all of these, json, or a file (docs/prompts.md).", "SET|FILE"
     )
     prompts_dir: str | None = option(None, "A folder of prompt files, a set each (docs/prompts.md).", "DIR")
     methods: str | None = option(None, "Only these methods.", "NAME,...")

@@ -15,6 +15,7 @@ from utils.text import quoted, shown
 
 FOLDER = ROOT / "ablation" / "prompts"
 ALL = "all"
+_UNDER_GRAMMARS = ("json",)  # sets whose answers are constrained, which `ALL` leaves out
 
 
 def set_names() -> tuple[str, ...]:
@@ -37,7 +38,7 @@ def find_sources(names: Sequence[str], folder: Path) -> tuple[Path, ...]:
 def _find(name: str, folder: Path) -> tuple[Path, ...]:
     sets = set_names()
     if name == ALL:
-        return tuple(FOLDER / f"{name}.jsonl" for name in sets)
+        return tuple(FOLDER / f"{name}.jsonl" for name in sets if name not in _UNDER_GRAMMARS)
     if name in sets:
         return (FOLDER / f"{name}.jsonl",)
     path = (folder / checked_path(name, "prompts")).resolve()

@@ -40,6 +40,7 @@ GENERATIONS = {
     "engines": 12 * 4 * 2,
     "untrained": 50 * 9,
     "exact": 90 * 20 * 2,
+    "grammar": 20 * 15 * 2,
 }
 
 
