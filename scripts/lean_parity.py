@@ -17,7 +17,7 @@ from sampling.forward.models import lean
 from sampling.forward.runner import PREFILL_CHUNK, ModelRunner
 from utils.provenance import ROOT
 
-TOKENS, CHAINED, CHAIN = 3000, 100, 5
+TOKENS, CHAINED, CHAIN = 1700, 100, 5
 
 
 @torch.inference_mode()

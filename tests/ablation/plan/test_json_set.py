@@ -1,21 +1,15 @@
-"""The prompt set `json`: a schema for every prompt, and answers of the default model that are what it says."""
+"""The prompt set `json` and its plan: a schema for every prompt, and every drafter with and without the grammar's."""
 
 import json
 from typing import Any
 
 import jsonschema
-import pytest
 
 from ablation.plan.file import read_experiment
 from ablation.plan.prompts.file import Prompt, read_prompts
 from ablation.plan.prompts.sets import ALL, FOLDER, find_sources
-from sampling.api.compare import compare
 from sampling.grammar.spelling import SCHEMA
-from sampling.grammar.vocabulary import vocabulary_of
-from sampling.loading.options import LoadOptions
-from sampling.loading.pairs import load_pair
 from tests.ablation.plan_files import names
-from utils.text import quoted
 
 PROMPTS = {str(prompt.id): prompt for prompt in read_prompts(FOLDER / "json.jsonl")}
 
@@ -66,27 +60,3 @@ def test_the_plan_has_each_drafter_with_and_without_the_grammar_s_drafts() -> No
         assert any(f"grammar_else={behind}" in name.replace(",", " ").split() for name in named), behind
     for first in ("on", "off"):
         assert any(name.startswith(f"auto grammar_first={first}") for name in named)
-
-
-@pytest.fixture(scope="module")
-def embedded() -> Any:
-    return load_pair(LoadOptions(dtype="float32"))
-
-
-def test_every_schema_compiles_for_the_default_model(embedded: Any) -> None:
-    vocabulary = vocabulary_of(embedded.tokenizer, embedded.target.vocab_size, embedded.stop)
-    for prompt in PROMPTS.values():
-        assert prompt.grammar is not None
-        assert not vocabulary.matcher(prompt.grammar).is_error(), prompt.id
-
-
-@pytest.mark.parametrize("name", ["json-06", "json-08", "json-16"])
-def test_answers_of_the_default_model_are_valid(embedded: Any, name: str) -> None:
-    prompt = PROMPTS[name]
-    settings = {"length": 128, "grammar": prompt.grammar}
-    runs = compare(embedded, prompt.turns[0], ("suffix", "grammar_drafts", "auto"), **settings)
-    for method, run in runs.items():
-        jsonschema.validate(json.loads(run.text), schema_of(prompt))
-        assert run.text == runs["target"].text, quoted(method)
-    forced = runs["grammar_drafts"].metrics
-    assert forced.forced and forced.rounds < runs["target"].metrics.rounds
