@@ -236,7 +236,7 @@ ROWS = [
     row("beams: text", lambda: beams(top_k="3"), "top_k: '3'", "1 <= INT <= 1024"),
     row("generate: batch", lambda: hooked(torch.tensor([PROMPT, PROMPT])), "2 prompts"),
     row("generate: beams", lambda: hooked(num_beams=2), "num_beams 2"),
-    row("generate: penalty", lambda: hooked(repetition_penalty=1.5), "RepetitionPenaltyLogitsProcessor"),
+    row("generate: words", lambda: hooked(bad_words_ids=[[5]]), "NoBadWordsLogitsProcessor"),
     row("generate: gamma", lambda: speculative(model("drafter"), gamma=-1), "gamma: '-1'"),
     row("generate: drafter", lambda: speculative("gpt2"), "'gpt2'", "model"),
     *refused(
