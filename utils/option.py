@@ -5,7 +5,7 @@ from dataclasses import Field, field, fields
 from typing import Any
 
 from utils.errors import checked_text, wrong_value
-from utils.parameter import Parameter, choice, toggle
+from utils.parameter import LARGEST, Parameter, choice, integer, toggle
 
 ANY_TEXT = "a text that is not empty"
 
@@ -29,7 +29,7 @@ def option(
 
 
 def parameters(options: type) -> Mapping[str, Parameter]:
-    """The fields that are switches and texts, by name, as what reads them from a text and refuses what is wrong."""
+    """The fields by name, as what reads them from a text and refuses what is wrong: switches, integers and texts."""
     return {f.name: _parameter(f) for f in fields(options)}
 
 
@@ -37,6 +37,8 @@ def _parameter(f: Field[Any]) -> Parameter:
     default: Any = f.default
     if isinstance(default, bool):
         return toggle(f.name, default, f.metadata["help"])
+    if (least := f.metadata["minimum"]) is not None:
+        return integer(f.name, default, f.metadata["help"], minimum=least, maximum=LARGEST)
     if f.metadata["allowed"]:
         return choice(f.name, default, f.metadata["help"], f.metadata["allowed"])
     return words(f.name, f.metadata["usage"] or ANY_TEXT, default, f.metadata["help"])

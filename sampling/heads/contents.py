@@ -24,7 +24,8 @@ _MODULES: Mapping[str, Callable[[HeadConfig], nn.Module]] = {
     "dspark": OnePassHead,
     "model": SmallModel,
 }
-_TURNS = ("eagle", "mtp", "parallel_eagle", "dspark", "model")
+TURNS = ("eagle", "mtp", "parallel_eagle", "dspark", "model")
+"""Methods whose heads have a rotary embedding."""
 
 
 def check_weights(place: str, config: HeadConfig, weights: Mapping[str, Tensor]) -> None:
@@ -58,7 +59,7 @@ def check_numbers(place: str, config: HeadConfig, weights: Mapping[str, Tensor])
             raise UserError(f"{place}: {name} holds {weight.dtype}; expected floating-point numbers")
         if not bool(torch.isfinite(weight).all()):
             raise UserError(f"{place}: {name} holds NaN or infinity; expected finite numbers")
-    if config.method in _TURNS:
+    if config.method in TURNS:
         try:
             turns, scale = frequencies(config)
         except (TypeError, ValueError, LookupError, ArithmeticError) as error:

@@ -24,12 +24,20 @@ DRAFT_IDS = "draft_ids"
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A trained drafter as loaded: its configuration, its weights by name, the ids of its draft vocabulary `[D]`."""
+    """A trained drafter as loaded: its configuration, its weights by name, the ids of its draft vocabulary `[D]`.
+
+    window: positions that it drafts for, where they are not those of its configuration.
+    """
 
     config: HeadConfig
     weights: Mapping[str, Tensor]
     draft_ids: Tensor
     place: str
+    window: int | None = None
+
+    def positions(self, target: int) -> int:
+        """How many positions it drafts for, behind a target whose window has `target` of them."""
+        return min(self.config.window if self.window is None else self.window, target)
 
 
 def save_head(folder: Path, config: HeadConfig, weights: Mapping[str, Tensor], draft_ids: Tensor) -> None:

@@ -72,10 +72,10 @@ class RecurrentForward:
             norm("embed_norm"),
             norm("feature_norm"),
             linear("fc"),
-            _blocks(config, weights, target, ["block.", *later]),
+            _blocks(head, weights, target, ["block.", *later]),
             norm("norm"),
             output_matrix(head, target),
-            min(config.window, target.window),
+            head.positions(target.window),
             masks,
         )
 
@@ -133,9 +133,10 @@ def placed(head: Head, target: CausalModel) -> dict[str, Tensor]:
     return {name: weight.to(target.device, target.dtype) for name, weight in head.weights.items()}
 
 
-def _blocks(config: HeadConfig, weights: dict[str, Tensor], target: CausalModel, prefixes: Sequence[str]) -> Blocks:
-    """The blocks in the lean form, which takes their weights out, and a rotary table as long as both windows allow."""
-    table = rotary_table(*frequencies(config), min(config.window, target.window), target.embedding)
+def _blocks(head: Head, weights: dict[str, Tensor], target: CausalModel, prefixes: Sequence[str]) -> Blocks:
+    """The blocks in the lean form, which takes their weights out, and a rotary table for the positions of the head."""
+    config = head.config
+    table = rotary_table(*frequencies(config), head.positions(target.window), target.embedding)
     layers = tuple(fuse(weights, prefix, config.rms_norm_eps) for prefix in prefixes)
     return Blocks(layers, (table,), BlockShape(config.heads, config.kv_heads, config.head_dim))
 
@@ -145,10 +146,10 @@ def small_model(head: Head, target: CausalModel) -> LeanModel:
     config, weights = head.config, placed(head, target)
     return LeanModel(
         target.embedding,
-        _blocks(config, weights, target, [f"blocks.{place}." for place in range(config.layers)]),
+        _blocks(head, weights, target, [f"blocks.{place}." for place in range(config.layers)]),
         Norm(weights["norm.weight"], config.rms_norm_eps),
         output_matrix(head, target),
-        min(config.window, target.window),
+        head.positions(target.window),
         config.vocab_size,
         tied=False,
     )

@@ -69,7 +69,7 @@ class OnePassForward:
         embedding, eps = weights.get("embedding.weight", target.embedding), config.rms_norm_eps
         inject = _inject(config, weights)
         layers = tuple(fuse(weights, f"blocks.{place}.", eps) for place in range(config.layers))
-        window = min(config.window, target.window)
+        window = head.positions(target.window)
         table = rotary_table(*frequencies(config), window + config.steps + 1, target.embedding)
         markov = None
         if config.markov_rank:

@@ -1,5 +1,6 @@
 """Which trained drafters there are for a target: those a user names, and those that come with the project."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,11 +8,13 @@ from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import CONFIG, fingerprint, load_head, read_json
 from sampling.heads.inference import small_model
 from sampling.heads.published.formats import check_fit, kind_of
+from sampling.heads.published.windows import HeadWindow
 from sampling.loading.checkpoint import LoadedModel
+from sampling.loading.options import LOAD
 from sampling.loading.origin import beside, hub_answers, is_hub_id
 from sampling.loading.refusals.explained import unfetched
 from sampling.pair.model_info import ModelInfo
-from sampling.pair.pair import MODEL
+from sampling.pair.pair import MODEL, Pair
 from utils.errors import UserError
 from utils.files import checked_path
 from utils.provenance import ROOT
@@ -74,6 +77,37 @@ def load_trained_model(folder: Path, target: LoadedModel) -> LoadedModel:
     name, place = f"{target.info.name}, distilled", str(folder)
     info = ModelInfo(name, target.info.device, target.info.dtype, detail, place, trained=True, kernel=model.kernel)
     return replace(target, model=model, info=info, notes=())
+
+
+def with_head_window(pair: Pair, wanted: int | None) -> Pair:
+    """The pair whose heads draft for so many positions (`LoadOptions.head_window`), and notes of where that matters.
+
+    Raises `UserError` for a number that is none, or that a head's rotary embedding does not reach.
+    """
+    wanted = None if wanted is None else LOAD["head_window"].checked(wanted)
+    pair = replace(pair, head_window=wanted)
+    notes = [*_window_notes(pair), *(_window_notes(pair.of_drafter) if pair.drafter and pair.drafter_heads else ())]
+    return replace(pair, notes=tuple(dict.fromkeys((*pair.notes, *notes))))
+
+
+def _window_notes(pair: Pair) -> Iterator[str]:
+    """A sentence for each head that drafts beyond its own window, or not up to the end of the target's."""
+    name, window = pair.target_info.name, pair.target.model.window
+    for kind, folder in pair.heads.items():
+        own = HeadWindow.in_folder(folder)
+        if own is None:
+            continue
+        reach = own.within(pair.head_window, window)
+        if reach < window:
+            yield (
+                f"The {kind} head has {reach} positions, {name} {window}: it drafts nothing after token {reach} "
+                "(--head-window)."
+            )
+        elif own.stated < window:
+            yield (
+                f"The {kind} head says {own.stated} positions, {name} has {window}: it drafts for all of them, maybe "
+                f"worse after token {own.stated} (--head-window {own.stated} ends it there)."
+            )
 
 
 def is_own_head(folder: Path) -> bool:

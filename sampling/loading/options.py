@@ -30,6 +30,8 @@ class LoadOptions:
     drafter_tp: under torchrun the target is cut over all processes, and the drafter is whole in the first one; this
     cuts it, too.
     heads: hub ids or folders of trained heads, with commas between, beside those in models/.
+    head_window: positions that heads draft for, up to the target's window; None: all of them where a head's rotary
+    embedding is the same whatever the length, else what its config.json says.
     kernel: what computes products on a CPU; auto: what was found to be faster on this machine.
     compile: whether what lies between the products is compiled, once for a model; auto: where weights are rounded on a
     CPU and a C++ compiler is found. On CUDA our Triton kernels compute it, unless it is off; docs/gpu.md says what.
@@ -57,6 +59,7 @@ class LoadOptions:
     trust_remote_code: bool = option(False, "Run code from a model's repository.")
     drafter_tp: bool = option(False, "Under torchrun: shard the drafter, too.")
     heads: str | None = option(None, "Trained heads, besides those in models/.", "ID|DIR,...")
+    head_window: int | None = option(None, "Positions heads draft for; default: all.", "N", minimum=1)
 
 
 LOAD = parameters(LoadOptions)

@@ -14,7 +14,7 @@ from sampling.forward.triton.choice import use_triton
 from sampling.loading.checkpoint import LoadedModel, Placement, load_model
 from sampling.loading.devices import choose_device, choose_dtype, why_no_cuda
 from sampling.loading.fixed_shapes import on_graphs
-from sampling.loading.heads import heads_for, is_trained_model, load_trained_model
+from sampling.loading.heads import heads_for, is_trained_model, load_trained_model, with_head_window
 from sampling.loading.options import BATCH_INVARIANT, COMPILE, GRAPHS, KERNELS, RANDOM, SELF, WEIGHTS, LoadOptions
 from sampling.loading.origin import resolve
 from sampling.loading.random_weights import load_random
@@ -48,7 +48,7 @@ def load_pair(options: LoadOptions, progress: Progress = silent) -> Pair:
         together.leader()
     elif options.drafter_tp:
         raise UserError(f"--drafter-tp given, and this is one process; expected a start by torchrun, as in `{START}`")
-    pair = with_stored(_loaded_pair(options, progress))
+    pair = with_stored(with_head_window(_loaded_pair(options, progress), options.head_window))
     why = why_no_cuda() if options.device == "auto" else None
     return pair if why is None else replace(pair, notes=(why, *pair.notes))
 

@@ -18,6 +18,7 @@ from sampling.forward.sharing import SharedModel
 from sampling.grammar.spelling import OFF_WORD
 from sampling.heads.head_files import Head, fingerprint
 from sampling.heads.published.formats import check_fit, read_head
+from sampling.heads.published.windows import HeadWindow
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.methods.parameters import VOCABULARY, WEIGHTS
 from sampling.methods.part import OF_DRAFTER
@@ -41,7 +42,7 @@ class Pair:
     """A target and what drafts for it: a model, trained heads by kind, or nothing.
 
     `notes` say what was adjusted while loading, in whole sentences. cached: False where every forward starts anew.
-    compile, batch_invariant: see `LoadOptions`, for formats that are made later.
+    compile, batch_invariant: see `LoadOptions`, for formats that are made later. head_window: see there.
     encoder: both are encoder-decoder models. drafter_heads: heads that continue the states of the drafter model.
     drafts_for: the name of the target of which this pair's own is the drafter; empty where it is none.
     profile: what its forwards and drafts cost here, where that was measured. share: makes of a runner one for many
@@ -66,6 +67,7 @@ class Pair:
     profile: LatencyProfile | None = None
     share: Callable[[Any], SharedModel] | None = None
     crossing: Crossing | None = None
+    head_window: int | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -136,9 +138,9 @@ class Pair:
         if kind not in self.heads:
             raise UserError(self.lack(kind))
         head = read_head(self.heads[kind], self.target.model)
-        info = self.target_info
+        info, window = self.target_info, self.target.model.window
         check_fit(head, info.name, info.place, self.target.model, self.digest)
-        return head
+        return replace(head, window=HeadWindow.of(head.config).within(self.head_window, window))
 
     def head_forward(self, kind: str, forward: type[ArithmeticT], wanted: str) -> ArithmeticT:
         """What the trained head of this kind computes, under `draft_weights`.

@@ -55,7 +55,7 @@ def _toml(name: str, value: Any) -> str:
 
 
 def _toml_option(name: str, value: Any) -> str:
-    return json.dumps(value if isinstance(value, bool) else LOAD[name].show(value))
+    return json.dumps(value if isinstance(value, bool | int) else LOAD[name].show(value))
 
 
 def server_config(configuration: Configuration, models: Mapping[str, Any]) -> str | None:

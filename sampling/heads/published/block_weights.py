@@ -9,7 +9,9 @@ from sampling.heads.config import HeadConfig
 from sampling.heads.published.files import HeadFiles, check_shapes
 from utils.errors import one_of
 
-_STATIC_ROPE = ("default", "linear", "llama3", "yarn")
+STATIC_ROPE = ("default", "linear", "llama3", "yarn")
+USUAL_WINDOW = 2048
+"""Positions of a block whose config.json does not say how many."""
 _BIASES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
 
@@ -38,7 +40,7 @@ def block_fields(files: HeadFiles, config: Mapping[str, Any]) -> dict[str, Any]:
             "kv_heads": config.get("num_key_value_heads") or heads,
             "head_dim": config.get("head_dim") or size // heads,
             "rms_norm_eps": config.get("rms_norm_eps", 1e-6),
-            "window": config.get("max_position_embeddings", 2048),
+            "window": config.get("max_position_embeddings", USUAL_WINDOW),
             **_rope_fields(files, config),
         }
     except KeyError as error:
@@ -51,8 +53,8 @@ def _rope_fields(files: HeadFiles, config: Mapping[str, Any]) -> dict[str, Any]:
     theta = rope.pop("rope_theta", None) or config.get("rope_theta") or 10_000.0
     kind = rope.pop("type", None)
     kind = rope.setdefault("rope_type", kind or "default")
-    if kind not in _STATIC_ROPE:
-        raise files.refuse(f"its rotary embedding is {kind}", one_of(_STATIC_ROPE))
+    if kind not in STATIC_ROPE:
+        raise files.refuse(f"its rotary embedding is {kind}", one_of(STATIC_ROPE))
     if config.get("partial_rotary_factor", rope.get("partial_rotary_factor", 1.0)) != 1.0:
         raise files.refuse("its rotary embedding turns only a part of each head", "one that turns all of it")
     return {"rope_theta": float(theta), "rope_scaling": None if kind == "default" else rope}

@@ -22,7 +22,7 @@ from sampling.heads.published.parallel_eagle import (
 from utils.errors import UserError
 from utils.text import first_line
 
-_OWN = "method"
+OWN = "method"
 _MODELS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # how transformers calls what writes text
 
 
@@ -82,13 +82,13 @@ FORMATS = (
 def kind_of(folder: Path) -> str:
     """Which method a head is for. Raises `UserError` for a folder that is none."""
     config = read_json(folder / CONFIG)
-    return HeadConfig.from_dict(config, str(folder)).method if _OWN in config else _format(folder, config).kind
+    return HeadConfig.from_dict(config, str(folder)).method if OWN in config else _format(folder, config).kind
 
 
 def read_head(folder: Path, target: CausalModel) -> Head:
     """A head in our format or in one of `FORMATS`, for a target of these sizes."""
     config = read_json(folder / CONFIG)
-    if _OWN in config:
+    if OWN in config:
         return load_head(folder)
     layout = _format(folder, config)
     try:
@@ -134,5 +134,5 @@ def _format(folder: Path, config: Mapping[str, Any]) -> HeadLayout:
             f"{folder}: this is a model ({kinds[0]}), not a head; expected a trained head, or the folder as --target "
             "or --drafter"
         )
-    formats = ", ".join((f"ours ({_OWN})", *(format.name for format in FORMATS)))
+    formats = ", ".join((f"ours ({OWN})", *(format.name for format in FORMATS)))
     raise UserError(f"{folder}: config.json is in no known format of heads; expected one of {formats}")

@@ -94,7 +94,9 @@ def test_help_shows_a_flag_without_a_type() -> None:
 
 
 def test_a_plan_and_its_command_line_know_each_option(tmp_path: Path) -> None:
-    texts = {name: "on" if p.default is False else (p.words or ("x",))[-1] for name, p in LOAD.items()}
+    texts = {
+        name: "on" if p.default is False else (p.words or ("7" if p.least else "x",))[-1] for name, p in LOAD.items()
+    }
     lines = [f'{name} = "{text}"' for name, text in texts.items()]
     plan = str(write_lines(tmp_path / "p.toml", "[pair]", *lines, '[[methods]]\nmethod = "speculative"'))
     experiment = read_experiment(plan, Overrides(prompt="a"))
