@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sampling.grammar.constraint import constrained
 from sampling.grammar.spelling import read_grammar
-from sampling.grammar.vocabulary import Vocabulary
+from sampling.grammar.vocabulary import GrammarVocabulary
 from utils.logits_processor import LogitsProcessor
 
 TOKENS = (b"a", b"b", b"ab", b"c", b"bc", b"<end>")
@@ -39,9 +39,9 @@ class _Toy:
 
 
 @cache
-def toy_vocabulary() -> Vocabulary:
+def toy_vocabulary() -> GrammarVocabulary:
     """The toy model's tokens as llguidance reads them."""
-    return Vocabulary(LLTokenizer(TokenizerWrapper(_Toy()), n_vocab=len(TOKENS), eos_token=[END]), [END])
+    return GrammarVocabulary(LLTokenizer(TokenizerWrapper(_Toy()), n_vocab=len(TOKENS), eos_token=[END]), [END])
 
 
 def under(grammar: str, processor: LogitsProcessor) -> LogitsProcessor:

@@ -263,13 +263,11 @@ class Record:
     rollback_way: str | None = column(
         "",
         "how a target's recurrent states take tokens back, the fastest on this machine: `replay` (the recurrence "
-        "alone), `every_row` (states kept behind each row), `reread` (the accepted tokens go through the model again); "
-        "null for a target without such states",
+        "alone), `every_row` (states kept behind each row), `reread` (the model reads again); null without states",
     )
     triton: str | None = column(
         "",
-        "what our Triton kernels computed of the target's forwards: `attention`, `steps` or `attention and steps`; "
-        "null where torch's operations did",
+        "our Triton kernels' part of the target's forwards: `attention`, `steps`, `attention and steps`; null for none",
     )
     forced: int | None = metric("tokens", "drafts that a grammar forced (docs/grammar.md); null without a grammar")
     grammar_ms: float | None = metric(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sampling.grammar.matching import Matching
-from sampling.grammar.vocabulary import Vocabulary
+from sampling.grammar.vocabulary import GrammarVocabulary
 from sampling.processors.followed import FollowedGrammar
 from sampling.processors.paths import Committed, Paths
 from sampling.processors.text_processors import TextProcessor
@@ -23,7 +23,7 @@ _UNKNOWN = torch.finfo(torch.float32).min / 2
 class Constraint(TextProcessor):
     """Masks what a grammar forbids. A text has a matcher of its own, which `of_text` makes."""
 
-    def __init__(self, vocabulary: Vocabulary, grammar: str) -> None:
+    def __init__(self, vocabulary: GrammarVocabulary, grammar: str) -> None:
         self.vocabulary, self.grammar = vocabulary, grammar
 
     def of_text(self, committed: Committed) -> "TextConstraint":
@@ -84,7 +84,7 @@ class TextConstraint(FollowedGrammar):
             raise CannotContinue("no token is left")
 
 
-def constrained(processor: LogitsProcessor, vocabulary: Vocabulary, grammar: str) -> LogitsProcessor:
+def constrained(processor: LogitsProcessor, vocabulary: GrammarVocabulary, grammar: str) -> LogitsProcessor:
     """The same processor, whose texts a grammar constrains: behind its other changes, before the temperature."""
     changes = processor.changes if isinstance(processor, WithText) else ()
     return WithText(rows_of(processor), (*changes, Constraint(vocabulary, grammar)))

@@ -11,7 +11,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from sampling.grammar.vocabulary import Vocabulary
+from sampling.grammar.vocabulary import GrammarVocabulary
 from utils.errors import CannotContinue
 from utils.text import first_line
 
@@ -33,7 +33,7 @@ class Matching:
     seconds: what the matcher and its masks took so far.
     """
 
-    def __init__(self, vocabulary: Vocabulary, grammar: str, size: int) -> None:
+    def __init__(self, vocabulary: GrammarVocabulary, grammar: str, size: int) -> None:
         self._vocabulary, self._matcher, self._size = vocabulary, vocabulary.matcher(grammar), size
         self._read, self._over = 0, False
         self._walked: list[int] = []

@@ -11,7 +11,7 @@ from utils.errors import UserError
 from utils.text import first_line
 
 
-class Vocabulary:
+class GrammarVocabulary:
     """The tokens that grammars are matched against, and those that end a text.
 
     The bytes of tokens come from a fast tokenizer of Hugging Face, or from llguidance's own wrapper of any other.
@@ -33,7 +33,7 @@ class Vocabulary:
 
 
 @lru_cache(maxsize=4)
-def vocabulary_of(tokenizer: Any, size: int, stop: frozenset[int]) -> Vocabulary:
+def vocabulary_of(tokenizer: Any, size: int, stop: frozenset[int]) -> GrammarVocabulary:
     """The vocabulary of a Hugging Face tokenizer, for `size` logits; `stop`: ids that end a text.
 
     It takes about a second and is kept. Raises `UserError` for a tokenizer that llguidance cannot read.
@@ -44,7 +44,7 @@ def vocabulary_of(tokenizer: Any, size: int, stop: frozenset[int]) -> Vocabulary
     own = tokenizer.eos_token_id
     ends = sorted(end for end in stop if end < known) or ([] if own is None else [own])
     try:
-        return Vocabulary(from_tokenizer(tokenizer, n_vocab=known, eos_token=ends), ends)
+        return GrammarVocabulary(from_tokenizer(tokenizer, n_vocab=known, eos_token=ends), ends)
     except Exception as error:
         kind = type(tokenizer).__name__
         raise UserError(
