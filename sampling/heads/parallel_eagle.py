@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from sampling.heads.block import Rows, rotations
+from sampling.heads.block import Rows
 from sampling.heads.config import HeadConfig
 from sampling.heads.recurrent import JoiningHead
 
@@ -22,7 +22,7 @@ class ParallelEagleHead(JoiningHead):
     """
 
     def __init__(self, config: HeadConfig) -> None:
-        super().__init__(config, config.layers - 1)
+        super().__init__(config)
         self.mask_embedding = nn.Parameter(torch.zeros(config.hidden_size))
         self.mask_hidden = nn.Parameter(torch.zeros(len(config.features) * (config.target_size or config.hidden_size)))
 
@@ -39,12 +39,5 @@ class ParallelEagleHead(JoiningHead):
     def _pass(
         self, embedded: Tensor, feature: Tensor, first: int, past: Sequence[Sequence[Rows]]
     ) -> tuple[Tensor, list[Rows]]:
-        positions = torch.arange(first, first + embedded.shape[1], device=embedded.device)
-        rotation = rotations(self.config, positions)
-        x, read = self.entering(embedded, feature)
-        state, rows = self.block(x, rotation, [rows_of_block[0] for rows_of_block in past], read)
-        each = [rows]
-        for number, block in enumerate(self.later, start=1):
-            state, rows = block(state, rotation, [rows_of_block[number] for rows_of_block in past])
-            each.append(rows)
-        return self._normed(state), each
+        state, rows = self.through(embedded, feature, first, past)
+        return self._normed(state), rows
