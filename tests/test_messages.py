@@ -23,7 +23,7 @@ from repl.files import script
 from sampling.api.custom_generate import speculative
 from sampling.forward.kernels.formats import refuse_format
 from sampling.handover import other_text
-from sampling.loading.contents import reads_more
+from sampling.loading.refusals.contents import reads_more
 from sampling.loading.options import LoadOptions
 from sampling.loading.origin import resolve
 from sampling.loading.pairs import load_pair

@@ -111,7 +111,7 @@ def run(
     from ablation.plan.engines import parse_engines, sides
     from ablation.plan.file import read_loads
     from ablation.plan.formats import compared, to_load
-    from ablation.plan.grid import plain_plan
+    from ablation.plan.choice import plain_plan
 
     with exit_statuses():
         config = request.choose_config(speculative_config, methods, models)

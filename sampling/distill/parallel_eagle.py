@@ -15,7 +15,7 @@ from sampling.distill.batches import TrainingBatch
 from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import Guess, Task, TrainingPass, Trunk, correct, feature_layers, last_blocks
 from sampling.heads.config import HeadConfig
-from sampling.heads.parallel_eagle import ParallelEagleHead
+from sampling.heads.recurrent import ParallelEagleHead
 
 _UNSURE = 0.5
 _SAMPLE = 64

@@ -9,8 +9,7 @@ from sampling.heads.block import frequencies
 from sampling.heads.config import HeadConfig
 from sampling.heads.one_pass import OnePassHead
 from sampling.heads.parallel import HydraHead, MedusaHead
-from sampling.heads.parallel_eagle import ParallelEagleHead
-from sampling.heads.recurrent import RecurrentHead
+from sampling.heads.recurrent import ParallelEagleHead, RecurrentHead
 from sampling.heads.small import SmallModel
 from utils.errors import UserError, one_of
 from utils.text import first_line

@@ -1,8 +1,8 @@
-"""EAGLE and MTP heads: blocks that continue the target's hidden states, fed back into themselves.
+"""EAGLE, MTP and P-EAGLE heads: blocks that continue the target's hidden states.
 
 Row t joins the state of position t with the embedding of token t + 1 and gives a state from which token t + 2
-is predicted. Only the first block reads both. While it drafts, its own states take the place of the target's, which
-it has not seen yet. EAGLE: arXiv 2401.15077; states of several layers, and training on own states: EAGLE-3,
+is predicted. Only the first block reads both. While an EAGLE or MTP head drafts, its own states take the place of the
+target's, which it has not seen yet. EAGLE: arXiv 2401.15077; states of several layers, and training on own states: EAGLE-3,
 2503.01840. MTP: DeepSeek-V3, 2412.19437.
 """
 
@@ -111,3 +111,35 @@ class RecurrentHead(JoiningHead):
             return rows @ output.T
         logits: Tensor = self.output_up(self.output_down(rows))
         return logits
+
+
+class ParallelEagleHead(JoiningHead):
+    """P-EAGLE (arXiv 2602.01469): never fed back, it fills several places in one forward.
+
+    A row of the text is EAGLE's. Mask row d behind row t has neither token nor state: it reads an embedding and a state
+    that all mask rows share, stands at position t + d, sees the text's rows up to t and the mask rows between, itself
+    included, and predicts token t + 2 + d.
+
+    mask_embedding: `[H]`, in a token's place. mask_hidden: `[features * target_size]`, in the states' place.
+    """
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__(config)
+        self.mask_embedding = nn.Parameter(torch.zeros(config.hidden_size))
+        self.mask_hidden = nn.Parameter(torch.zeros(len(config.features) * (config.target_size or config.hidden_size)))
+
+    def text(self, embedded: Tensor, feature: Tensor) -> tuple[Tensor, list[Rows]]:
+        """Rows of the text, `[B, T, H]` each -> what the output matrix reads `[B, T, H]`, and each block's rows."""
+        return self._pass(embedded, feature, 0, ())
+
+    def masks(self, depth: int, past: Sequence[Sequence[Rows]]) -> tuple[Tensor, list[Rows]]:
+        """The mask row of this depth behind every row of the text; past: what `text` and each depth before gave."""
+        keys, _ = past[0][0]
+        shape = keys.shape[0], keys.shape[2], -1
+        return self._pass(self.mask_embedding.expand(shape), self.read([self.mask_hidden]).expand(shape), depth, past)
+
+    def _pass(
+        self, embedded: Tensor, feature: Tensor, first: int, past: Sequence[Sequence[Rows]]
+    ) -> tuple[Tensor, list[Rows]]:
+        state, rows = self.through(embedded, feature, first, past)
+        return self._normed(state), rows

@@ -14,7 +14,7 @@ from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.formats import FORMATS, FULL
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models import lean
-from sampling.loading.contents import (
+from sampling.loading.refusals.contents import (
     auto_class,
     reads_more,
     refuse_no_tokens,

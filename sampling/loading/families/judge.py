@@ -25,7 +25,7 @@ from sampling.forward.causal_model import CausalModel
 from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.loading.adapt import adapted
-from sampling.loading.contents import auto_class
+from sampling.loading.refusals.contents import auto_class
 from sampling.loading.families.configs import VOCABULARY, ModelFamily
 from sampling.loading.refusals.checks import has_encoder, refuse_config
 from sampling.loop import decode

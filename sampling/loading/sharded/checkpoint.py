@@ -24,7 +24,7 @@ from sampling.loading.checkpoint import (
     read_weights,
     undisturbed,
 )
-from sampling.loading.contents import auto_class, refuse_untrained, unused_weights
+from sampling.loading.refusals.contents import auto_class, refuse_untrained, unused_weights
 from sampling.loading.fast_load import converted_shape
 from sampling.loading.origin import ModelOrigin
 from sampling.loading.quantized import stored_as

@@ -21,7 +21,7 @@ from sampling.heads.published.eagle import read_eagle3
 from sampling.heads.published.files import HeadFiles
 from sampling.heads.published.formats import FORMATS, kind_of
 from sampling.loading.heads import heads_for
-from sampling.loading.lacking import refuse_lacking
+from sampling.loading.refusals.lacking import refuse_lacking
 from sampling.loading.options import LoadOptions
 from sampling.measure.comparison import Comparison
 from sampling.methods.settings import Settings
