@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # Of fewer, intervals from resampling prompts say little.
 _FEW_PROMPTS, _FEW_TOKENS = 6, 1000
 FULL, ROUNDED, USUAL = WEIGHTS[0], WEIGHTS[1:], EVERYWHERE[1:]
+_USUAL = ",".join(USUAL)
 
 Formats = Annotated[
     str,
@@ -43,9 +44,7 @@ Prompts = Annotated[
 ]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number of prompts, taken from the sets in turn.")]
 Length = Annotated[int, typer.Option(min=1, help="Maximum number of new tokens, for prompts without their own.")]
-Output = Annotated[
-    Path | None, typer.Option(metavar="FILE.jsonl", help="Write the JSON objects to this file as well.")
-]
+Output = Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="Write the JSON objects to this file as well.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class TargetOptions:
 @opened(models=TargetOptions, told=TemplateOptions)
 def quality(
     *,
-    formats: Formats = ",".join(USUAL),
+    formats: Formats = _USUAL,
     prompts: Prompts = None,
     limit: Limit = 20,
     length: Length = 100,

@@ -105,9 +105,7 @@ class Mlp(nn.Module):
 class Block(nn.Module):
     """x + attention, then x + MLP, each behind a norm."""
 
-    def __init__(
-        self, config: HeadConfig, width: int | None = None, input_norm: bool = True, window: int = 0
-    ) -> None:
+    def __init__(self, config: HeadConfig, width: int | None = None, input_norm: bool = True, window: int = 0) -> None:
         super().__init__()
         size, eps = config.hidden_size, config.rms_norm_eps
         self.input_layernorm = nn.RMSNorm(size, eps) if input_norm else None

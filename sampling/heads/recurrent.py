@@ -2,8 +2,8 @@
 
 Row t joins the state of position t with the embedding of token t + 1 and gives a state from which token t + 2
 is predicted. Only the first block reads both. While an EAGLE or MTP head drafts, its own states take the place of the
-target's, which it has not seen yet. EAGLE: arXiv 2401.15077; states of several layers, and training on own states: EAGLE-3,
-2503.01840. MTP: DeepSeek-V3, 2412.19437.
+target's, which it has not seen yet. EAGLE: arXiv 2401.15077; states of several layers, and training on own states:
+EAGLE-3, 2503.01840. MTP: DeepSeek-V3, 2412.19437.
 """
 
 from collections.abc import Sequence

@@ -9,7 +9,7 @@ from sampling.measure.untold import untold
 
 @dataclass(slots=True)
 class RunMetrics(RunCounts):
-    """The account of one generation with what follows from it; feed it every event, read it at any time.
+    """The account of one generation with what follows from it; feed it every event (`add`), read it at any time.
 
     Rates are None where nothing was drafted or no time has passed: unknown is not zero. So is the speed of a search
     that is not over, for how many tokens its rounds will have made is not known.

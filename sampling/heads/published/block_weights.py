@@ -95,9 +95,7 @@ def _rope_fields(files: HeadFiles, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"rope_theta": float(theta), "rope_scaling": None if kind == "default" else rope}
 
 
-def check_block(
-    files: HeadFiles, config: HeadConfig, weights: Mapping[str, Tensor], prefix: str = "block."
-) -> None:
+def check_block(files: HeadFiles, config: HeadConfig, weights: Mapping[str, Tensor], prefix: str = "block.") -> None:
     """Raises `UserError` where the weights under a prefix are not those of our block."""
     size, inner, dim = config.hidden_size, config.intermediate_size, config.head_dim
     wide = (1 if config.fuse == "linear" else 2) * size

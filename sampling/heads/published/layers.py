@@ -48,7 +48,7 @@ def later_names(files: HeadFiles, names: Iterable[str]) -> dict[str, str]:
         normed = [f"{theirs}{norm}" for norm in _NORMS if f"{theirs}{norm}" in there]
         if len(normed) > 1:
             raise files.refuse(f"its layer {number} has {' and '.join(normed)}", "one norm in front of a later layer")
-        renamed |= {theirs: ours} | {norm: f"{ours}{_NORMS[0]}" for norm in normed}
+        renamed |= {theirs: ours} | dict.fromkeys(normed, f"{ours}{_NORMS[0]}")
     return renamed
 
 

@@ -88,4 +88,3 @@ def _mask_embedding(files: HeadFiles, config: HeadConfig, weights: Mapping[str, 
             f"its mask token is {number!r}", f"{', '.join(_MASKS)}: an integer from 0 to {len(matrix) - 1}"
         )
     return matrix[number]
-

@@ -21,8 +21,8 @@ from sampling.heads.published.eagle import read_eagle3
 from sampling.heads.published.files import HeadFiles
 from sampling.heads.published.formats import FORMATS, kind_of
 from sampling.loading.heads import heads_for
-from sampling.loading.refusals.lacking import refuse_lacking
 from sampling.loading.options import LoadOptions
+from sampling.loading.refusals.lacking import refuse_lacking
 from sampling.measure.comparison import Comparison
 from sampling.methods.settings import Settings
 from sampling.methods.tables import DRAFTERS
@@ -271,9 +271,7 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], tuple[object, ...]]] = {
     ),
     "a later layer that is wide": (
         "eagle",
-        lambda: changed(
-            published.eagle3_counted(2), {}, layers__1__self_attn__q_proj__weight=random(SIZE, 2 * SIZE)
-        ),
+        lambda: changed(published.eagle3_counted(2), {}, layers__1__self_attn__q_proj__weight=random(SIZE, 2 * SIZE)),
         ("layers.1.self_attn.q_proj.weight", [48, 96], [48, 48]),
     ),
     "a later layer without its norm": (
@@ -288,9 +286,7 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], tuple[object, ...]]] = {
     ),
     "types of other layers": (
         "eagle",
-        lambda: changed(
-            published.eagle3_counted(1), {"layer_types": ["sliding_attention"] * 4, "sliding_window": 8}
-        ),
+        lambda: changed(published.eagle3_counted(1), {"layer_types": ["sliding_attention"] * 4, "sliding_window": 8}),
         ("layer_types", "4 entries", "1 layers"),
     ),
     "a window of no size": (
@@ -374,7 +370,7 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], tuple[object, ...]]] = {
     "a layer without its norm": (
         "parallel_eagle",
         lambda: changed(published.speculators_parallel(), {}, layers__1__input_layernorm__weight=None),
-        ("layer 1", "input_layernorm"),
+        ("layer 1", "input_layernorm.weight"),
     ),
     "a norm in front of fc": (
         "parallel_eagle",
