@@ -9,11 +9,7 @@ from utils.events import FORCED, BeamRound, Event, Finished, FinishReason, Hypot
 
 @dataclass(slots=True)
 class RunCounts:
-    """The running account of one generation; feed it every event.
-
-    prefilled: how its prompt was read. queued_s: before that; waited_s: between its rounds, while prompts of others
-    were read. live_sum: sequences that shared a round, over all rounds.
-    """
+    """The running account of one generation; feed it every event. Its fields: see `RunMetrics`."""
 
     prompt_tokens: int = 0
     output_ids: list[int] = field(default_factory=list)

@@ -11,8 +11,10 @@ from sampling.measure.untold import untold
 class RunMetrics(RunCounts):
     """The account of one generation with what follows from it; feed it every event (`add`), read it at any time.
 
-    Rates are None where nothing was drafted or no time has passed: unknown is not zero. So is the speed of a search
-    that is not over, for how many tokens its rounds will have made is not known.
+    prefilled: how its prompt was read. queued_s: before that; waited_s: between its rounds, while prompts of others
+    were read. live_sum: sequences that shared a round, over all rounds. Rates are None where nothing was drafted or no
+    time has passed: unknown is not zero. So is the speed of a search that is not over, for how many tokens its rounds
+    will have made is not known.
     """
 
     @property
