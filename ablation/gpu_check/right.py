@@ -69,7 +69,7 @@ def _tests(record: StageRecord) -> str:
         raise LeftOut("a dry run")
     files = (path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.gpu" in path.read_text("utf-8"))
     words = ["-m", "pytest", "-m", "gpu", "-q", *(str(path.relative_to(ROOT)) for path in files)]
-    return call(words, record.folder / "pytest.txt", _TESTS_S).strip().splitlines()[-1]
+    return call(words, record.work / "pytest.txt", _TESTS_S).strip().splitlines()[-1]
 
 
 def _models(record: StageRecord) -> dict[str, str]:
@@ -80,7 +80,7 @@ def _models(record: StageRecord) -> dict[str, str]:
         embedded_gguf()
     except UserError as error:
         record.extra["pair"] = f"tiny: {error}"
-        return save_tiny(record.folder / "tiny")
+        return save_tiny(record.work / "tiny")
     return {}
 
 
