@@ -71,7 +71,7 @@ def test_every_stage_runs_with_the_versions_of_a_cards_machine(python: Path, tmp
 
 def test_torch_for_older_drivers_resolves(python: Path) -> None:
     """The command of the page: with all that the project needs, for Linux, its CUDA is of the twelfth version."""
-    (command,) = re.findall(r"uv pip install .*torch.*", PAGE.read_text(encoding="utf-8"))
+    (command,) = re.findall(r"^uv pip install .*torch.*", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     _, _, _, *asked = shlex.split(command)
     told = called(
         UV, "pip", "install", "--dry-run", "--python", python, *LINUX, "--reinstall", *asked, "-r", "pyproject.toml"
