@@ -24,7 +24,7 @@ Tiny = Annotated[bool, typer.Option("--tiny", help="tiny models and few tokens: 
 
 
 def main(stages: Stages = None, *, out: Out, device: Device = "cuda", tiny: Tiny = False) -> None:
-    """Run the stages one after the other, each for nine minutes at most (`probe`: one), also where an earlier one fails.
+    """Run the stages, each for nine minutes at most (`probe`: one), also where an earlier one fails.
 
     Exit status: 0 all went well; 1 a stage
     failed; 2 the call is wrong.

@@ -49,7 +49,8 @@ class StageRecord:
     ) -> None:
         self.folder, self.device, self.tiny = folder, device, tiny
         self.work = folder.with_name(f"{folder.name}-work")
-        self.work.mkdir(parents=True, exist_ok=True)
+        for place in (self.folder, self.work):
+            place.mkdir(parents=True, exist_ok=True)
         self.found: dict[str, Any] = {}
         self.left_out: dict[str, str] = {}
         self.failed: dict[str, str] = {}

@@ -13,8 +13,8 @@ from sampling.loading.devices import prepared
 
 _WIDTH = 120
 _STAGES = {"probe": "probe.stage", "right": "right", "fast": "fast.stage", "real": "real", "train": "train"}
-_SECONDS = {"probe": 45.0}
-"""Stages that are shorter than the others: see `STAGE_S`."""
+_PROBE_S = 45.0
+"""Behind which `probe` begins nothing; see `STAGE_S`. One that hangs is ended in time for a minute in all."""
 
 Stage = Callable[[StageRecord], Table]
 
@@ -22,7 +22,7 @@ Stage = Callable[[StageRecord], Table]
 def run_stage(name: str, folder: Path, device: str, tiny: bool = False, seconds: float | None = None) -> bool:
     """Run a stage, write `folder/NAME.json` as it goes, and show a table at its end; whether nothing failed."""
     folder.mkdir(parents=True, exist_ok=True)
-    limit = _SECONDS.get(name, STAGE_S) if seconds is None else seconds
+    limit = seconds or (_PROBE_S if name == "probe" and not tiny else STAGE_S)
     record = StageRecord(name, folder.resolve(), torch.device(device), tiny, limit)
     console = Console(width=_WIDTH)
     tables: list[Table] = []

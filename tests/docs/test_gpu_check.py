@@ -95,12 +95,18 @@ def test_fast(tmp_path: Path) -> None:
     assert len(drafting) == 5 and all(one["c"] > 0 and one["speedup"] > 0 for one in drafting)
     assert any(one["tokens_a_round"] > 1.5 for one in drafting)
     for context in (64, 256):
-        far = {name.removesuffix(end): one for name, one in found.items() if name.endswith(end := f", behind {context} tokens")}
+        far = {
+            name.removesuffix(end): one
+            for name, one in found.items()
+            if name.endswith(end := f", behind {context} tokens")
+        }
         assert len(far) == 5 and set(far["tiny: v(n), graphs"]["v"]) == {"1", "5"}
         assert far["tiny: floor"]["share"] > 0 and far["tiny: AR, eager"]["ms"] > 0
         assert any(one.get("speedup", 0) > 0 for one in far.values())
     near, far = (found[f"tiny: floor{end}"]["bytes"] for end in ("", ", behind 256 tokens"))
-    assert far - near == pytest.approx(2 * 3 * 2 * 8 * 4 * (256 + 5.5 - 48 - 9.5)), "rows of the cache, middle of answers"
+    assert far - near == pytest.approx(2 * 3 * 2 * 8 * 4 * (256 + 5.5 - 48 - 9.5)), (
+        "rows of the cache, middle of answers"
+    )
     turns = found["tiny: against generate"]
     assert turns["eager_ratio"] > 0 and turns["eager_agreed"] == 8, "equal weights say the same"
     assert "dry run" in said["left_out"]["tiny: generate compiles"]

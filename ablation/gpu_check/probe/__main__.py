@@ -10,7 +10,6 @@ import json
 import sys
 import time
 import traceback
-from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -33,13 +32,14 @@ LOST = 3
 def main(device: str, size: str, first: str, seconds: str, dump: str) -> int:
     """Run them from the numbered one on; none begins behind so many seconds."""
     bench = Bench(prepared(torch.device(device)), size == "tiny")
-    until = time.monotonic() + float(seconds)
+    until, wanted = time.monotonic() + float(seconds), list(probes(bench))
+    _say({"names": [probe.name for probe in wanted]})
     with Path(dump).open("w", encoding="utf-8") as file:
         faulthandler.enable(file, all_threads=False)
-        for number, probe in islice(enumerate(probes(bench)), int(first), None):
+        for probe in wanted[int(first) :]:
             if time.monotonic() >= until:
                 break
-            _say({"begun": number})
+            _say({"begun": probe.name, "at": probe.place})
             _say(said := outcome(probe, bench, file))
             if not said["ok"] and not _answers(bench):
                 return LOST

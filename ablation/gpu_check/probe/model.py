@@ -89,7 +89,8 @@ def toy(bench: Bench) -> Toy:
 
     @torch.inference_mode()
     def whole(text: Sequence[int]) -> Tensor:
-        return theirs(torch.tensor([list(text)], device=bench.device)).logits[0, -1].float()
+        logits: Tensor = theirs(torch.tensor([list(text)], device=bench.device)).logits
+        return logits[0, -1].float()
 
     return Toy(random_model("two layers", config, place), whole)
 

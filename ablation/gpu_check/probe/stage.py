@@ -11,8 +11,6 @@ from typing import Any, TextIO
 from rich.table import Table
 
 from ablation.gpu_check.calls import CallFailed, environment
-from ablation.gpu_check.probe.table import probes
-from ablation.gpu_check.probe.trial import Bench, Probe
 from ablation.gpu_check.record import StageRecord
 from utils.device.traced import dumped_lines
 from utils.provenance import ROOT
@@ -22,37 +20,39 @@ Outcome = dict[str, Any]
 
 def probe(record: StageRecord) -> Table:
     """Each probe's outcome in `probes`, in order; the failed ones are failures of the stage as well."""
-    wanted = list(probes(Bench(record.device, record.tiny)))
-    outcomes: list[Outcome] = []
+    outcomes, names = list[Outcome](), list[str]()
     record.extra["probes"] = outcomes
-    while len(outcomes) < len(wanted) and record.left_s > 0:
-        for outcome in _run(record, wanted, len(outcomes)):
+    while record.left_s > 0 and (not names or len(outcomes) < len(names)):
+        for outcome in _run(record, names, len(outcomes)):
             outcomes.append(outcome)
             _note(record, outcome)
-    for late in wanted[len(outcomes) :]:
-        record.leave_out(late.name, "no time was left")
+    for late in names[len(outcomes) :]:
+        record.leave_out(late, "no time was left")
     return _table(record)
 
 
-def _run(record: StageRecord, wanted: list[Probe], first: int) -> Iterator[Outcome]:
+def _run(record: StageRecord, names: list[str], first: int) -> Iterator[Outcome]:
     """What a process of its own makes of the probes from this one on, and of the one that ended it.
 
-    Raises `CallFailed` where it ends before it begins one.
+    names: of all probes, which it says first. Raises `CallFailed` where it ends before it begins one.
     """
     log, dump = record.work / "probe.txt", record.work / "probe.dump"
-    begun = done = first - 1
+    begun: Outcome | None = None
+    started = False
     with log.open("w", encoding="utf-8") as errors, _process(record, first, dump, errors) as process:
         for line in process.stdout or ():
             said = json.loads(line) if line.startswith("{") else {}
-            if "begun" in said:
-                begun = said["begun"]
+            if "names" in said:
+                names[:], started = said["names"], True
+            elif "begun" in said:
+                begun = said
             elif "name" in said:
-                done = begun
+                begun = None
                 yield said
-    if process.returncode and begun < first:
+    if begun is not None:
+        yield died(begun["begun"], begun["at"], process.returncode, dump)
+    elif not started:
         raise CallFailed.of("the process of the probes", process.returncode, log.read_text("utf-8", "replace"))
-    if begun > done:
-        yield died(wanted[begun], process.returncode, dump)
 
 
 def _process(record: StageRecord, first: int, dump: Path, errors: TextIO) -> "subprocess.Popen[str]":
@@ -68,15 +68,13 @@ def _process(record: StageRecord, first: int, dump: Path, errors: TextIO) -> "su
     )
 
 
-def died(probe: Probe, status: int, dump: Path) -> Outcome:
-    """The outcome of a probe that ended its process: by a signal, or because it hung."""
+def died(name: str, place: str, status: int, dump: Path) -> Outcome:
+    """The outcome of a probe that ended its process: by a signal, or because it hung. place: where it began."""
     told = dump.read_text(encoding="utf-8", errors="replace") if dump.is_file() else ""
     lines = dumped_lines(told)
     how = f"a {signal.Signals(-status).name}" if status < 0 else f"status {status}"
     reason = "it hangs" if told.startswith("Timeout") else f"its process ended with {how}"
-    return {
-        "name": probe.name, "ok": False, "error": reason, "at": lines[-1] if lines else probe.place, "lines": lines
-    }  # fmt: skip
+    return {"name": name, "ok": False, "error": reason, "at": lines[-1] if lines else place, "lines": lines}
 
 
 def _note(record: StageRecord, outcome: Outcome) -> None:
