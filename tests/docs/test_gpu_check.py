@@ -67,14 +67,15 @@ def rehearsed(stage: str, folder: Path, *packed: str) -> dict[str, Any]:
     return said
 
 
-@pytest.mark.skipif(
-    torch.cpu._is_amx_tile_supported(),
-    reason="in bfloat16 on AMX a row's bits depend on its place among the others, so one width is not enough",
-)
 def test_right(tmp_path: Path) -> None:
-    found = rehearsed("right", tmp_path / "out")["found"]
+    said = rehearsed("right", tmp_path / "out")
+    found = said["found"]
     alike = {name: said for name, said in found.items() if name.startswith("greedy, batch-invariant: ")}
-    assert len(alike) > 5 and {said["verdict"] for name, said in alike.items() if "references" not in name} == {"PASS"}
+    if torch.cpu._is_amx_tile_supported():
+        assert not alike and "AMX" in said["left_out"]["models, batch-invariant"]
+    else:
+        verdicts = {one["verdict"] for name, one in alike.items() if "references" not in name}
+        assert len(alike) > 5 and verdicts == {"PASS"}
     for way in ("on", "off"):
         greedy = {name for name in found if name.startswith(f"greedy, graphs {way}: ")}
         assert {f"greedy, graphs {way}: {name}" for name in (*HEADS, "speculative", "ngram", "extended")} <= greedy

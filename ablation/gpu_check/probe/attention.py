@@ -128,7 +128,8 @@ def drawn_case(bench: Bench, rows: int, columns: int) -> Case:
 def _asked_by(query: Tensor) -> Tensor:
     """Keys that rows `[n, kv_heads, D]` score so high that they outweigh a long text: `[kv_heads, n, D]`."""
     wide = query.transpose(0, 1).float()
-    return wide * (_LOUD * wide.shape[-1] ** 0.5) / wide.square().sum(-1, keepdim=True)
+    keys: Tensor = wide * (_LOUD * wide.shape[-1] ** 0.5) / wide.square().sum(-1, keepdim=True)
+    return keys
 
 
 def _precise(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:

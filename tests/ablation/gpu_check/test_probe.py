@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from ablation.gpu_check.probe.table import probes
 from ablation.gpu_check.probe.trial import Bench, Probe, TooFar, compared
 from ablation.gpu_check.record import StageRecord
 from ablation.gpu_check.stages import run_stage
+from sampling.forward.kernels import attention as kernels_attention
 from sampling.forward.kernels.attention import folded_mask, grouped_attention
 from sampling.forward.triton.attention import SplitKeys
 from tests.forked import python
@@ -73,7 +75,7 @@ def test_an_error_is_told_with_the_line_of_ours_that_broke(monkeypatch: pytest.M
     def other_shape(query: Tensor, *given: object, **more: object) -> Tensor:
         return query[..., :-1]
 
-    monkeypatch.setattr(F, "scaled_dot_product_attention", other_shape)
+    monkeypatch.setattr(kernels_attention, "F", SimpleNamespace(scaled_dot_product_attention=other_shape))
     outcome = said(named(f"attention, {CHOSEN}: 5 x 512"))
     assert not outcome["ok"] and outcome["error"].startswith("RuntimeError: ")
     path, line, name = re.fullmatch(r"(\S+):(\d+) in (\w+)", outcome["at"]).groups()  # type: ignore[union-attr]
