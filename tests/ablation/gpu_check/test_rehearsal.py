@@ -42,11 +42,17 @@ def called(*words: str | Path, seconds: float = 1200.0, status: int = 0) -> str:
     return done.stdout
 
 
+def interpreter() -> str:
+    """Python of this version: one that pyenv holds, else what uv finds or fetches."""
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    return str(next(iter(sorted(versions.glob(f"{PYTHON}.*/bin/python"))), PYTHON))
+
+
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Python with these versions, the project's dependencies and the default weights."""
     folder = tmp_path_factory.mktemp("card") / "env"
-    called(UV, "venv", "--quiet", "--python", PYTHON, folder)
+    called(UV, "venv", "--quiet", "--python", interpreter(), folder)
     path = folder / "bin" / "python"
     called(UV, "pip", "install", "--quiet", "--python", path, *VERSIONS, "-r", "pyproject.toml")
     weights = re.search(r'weights = \["(\S+)"\]', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
