@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from sampling.forward.kernels import attention as kernels_attention
 from sampling.forward.kernels.attention import folded_mask, grouped_attention
 from sampling.forward.triton.attention import SplitKeys
 from tests.forked import python
+from tests.interpreted import interpreter
 from utils.device.captured import add_failure
 from utils.provenance import ROOT
 
@@ -45,6 +47,11 @@ def said(probe: Probe) -> dict[str, Any]:
 
 def named(name: str) -> Probe:
     return next(probe for probe in probes(CPU) if probe.name == name)
+
+
+def outcome_of(name: str) -> dict[str, Any]:
+    """What becomes of a probe in this process."""
+    return said(named(name))
 
 
 def test_the_stage_on_a_cpu(tmp_path: Path) -> None:
@@ -120,6 +127,15 @@ def test_what_a_row_sees_decides_whether_a_kernel_is_right(fault: str, rows: int
     else:
         with pytest.raises(TooFar):
             compared(call, case.expected, CPU, card)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+def test_probes_of_our_kernels_are_right_in_the_interpreter() -> None:
+    names = (f"attention, {OURS}: 5 x 512", "the fused gate: 135M, float32", "the fused step of heads: 135M, bfloat16")
+    with interpreter() as interpreted:
+        for name in names:
+            outcome = interpreted(outcome_of, name)
+            assert outcome["ok"] and outcome["share"] < 0.03 and "left_out" not in outcome
 
 
 def test_a_wrong_number_is_told_with_what_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
