@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,10 +32,11 @@ from serve.mimics import COMPLETIONS, MIMICS, as_ours
 from serve.replies import ReplyObjects
 from serve.writing import ResponseWriting
 from utils.errors import UserError
+from utils.provenance import project_version
 
 _PAGE = Path(__file__).with_name("page.html")
 _LOOKS_S = 0.2
-VERSION = version("speculative-workbench")
+VERSION = project_version()
 T = TypeVar("T")
 
 
