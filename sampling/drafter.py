@@ -62,6 +62,8 @@ class Drafter(ABC):
 
     def observe_together(self, seqs: ListOf[Sequence], rounds: ListOf[Round]) -> ListOf[Exception | None]:
         """`observe` for many sequences; the error of each that fails."""
+        if type(self).observe is Drafter.observe:
+            return [None] * len(seqs)
         return [attempt(self.observe, *each) for each in zip(seqs, rounds, strict=True)]
 
     def finish(self, seq: Sequence) -> None:  # noqa: B027
