@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
+from sampling.forward.requests import attempt
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from utils.device.sent import sent
@@ -66,11 +67,24 @@ class PromptLookupDrafter(Drafter):
         index.read(seq.text)
 
     def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
+        return Proposal(sent(self._copied(seq, gamma, limit), seq.device))
+
+    def propose_together(self, seqs: abc.Sequence[Sequence]) -> abc.Sequence[Proposal | None]:
+        """All copies are sent at once. A text whose look-up fails is asked by itself, and fails there."""
+        found = [attempt(self._copied, seq, seq.rule, seq.room) for seq in seqs]
+        copies = [[] if isinstance(one, Exception) else one for one in found]
+        if not copies:
+            return []
+        tokens = sent([token for copied in copies for token in copied], seqs[0].device)
+        parts = tokens.split([len(copied) for copied in copies])
+        return [None if isinstance(one, Exception) else Proposal(part) for one, part in zip(found, parts, strict=True)]
+
+    def _copied(self, seq: Sequence, gamma: LengthRule, limit: int) -> abc.Sequence[int]:
+        """The tokens that are drafted."""
         if not gamma.before(0, None):
-            return Proposal.empty(seq.device)
+            return []
         copied, match = self.found(seq, min(gamma.gamma, limit))
-        kept = copied[: gamma.truncation.truncate((1.0,) * len(copied), match)]
-        return Proposal(sent(kept, seq.device))
+        return copied[: gamma.truncation.truncate((1.0,) * len(copied), match)]
 
     def continuation(self, seq: Sequence, pending: abc.Sequence[int], limit: int) -> abc.Sequence[int]:
         """The continuation of the text and the `pending` drafts; a copy may run into the drafts."""

@@ -6,7 +6,7 @@ A round is one call of `sampling.loop.step`. A sequence has the same tokens, rou
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -171,7 +171,7 @@ class Batch:
                 played.append((live, self._fail(live, round)))
                 continue
             live.seq.last = round.timed(shares)
-            played.append((live, replace(round.timed(seconds), live=count, waited_s=live.waited_s)))
+            played.append((live, round.timed(seconds, count, live.waited_s)))
             live.waited_s = 0.0
             if live.seq.reason is not None:
                 live.seq.rule.update(live.seq.last)
@@ -190,8 +190,10 @@ class Batch:
         Drafting is shared by the host time of each sequence, the target's forward by the predicted cost of its drafts.
         With equal shares every sequence would pay for the drafts of the others, and drafts would look free.
         """
+        drafts = [0 if isinstance(round, Exception) else len(round.drafts) for round in rounds]
         price = self.plain.among(len(rounds))
-        rows = [price.verify_s(0 if isinstance(round, Exception) else len(round.drafts)) for round in rounds]
+        verify_s = {count: price.verify_s(count) for count in set(drafts)}
+        rows = [verify_s[count] for count in drafts]
         all_rows, all_drafting = sum(rows), sum(drafting) or 1.0
         for own_rows, own_drafting in zip(rows, drafting, strict=True):
             yield {

@@ -2,10 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from collections.abc import Sequence as ListOf
 from typing import Any, Self
 
 from egag.length_rule import LengthRule
-from sampling.forward.requests import StepGenerator, run_single
+from sampling.forward.requests import StepGenerator, attempt, run_single
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
@@ -25,6 +26,14 @@ class Drafter(ABC):
     needs_hidden: tuple[int, ...] = ()
     keeps_rows = False
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A class that says anew what is done for one sequence says so for many, too, or they are asked one by one."""
+        super().__init_subclass__(**options)
+        if "propose" in vars(cls) and "propose_together" not in vars(cls):
+            cls.propose_together = Drafter.propose_together  # type: ignore[method-assign]
+        if "observe" in vars(cls) and "observe_together" not in vars(cls):
+            cls.observe_together = Drafter.observe_together  # type: ignore[method-assign]
+
     @classmethod
     @abstractmethod
     def build(cls, pair: DraftingPair, values: Mapping[str, Any]) -> Self:
@@ -41,8 +50,21 @@ class Drafter(ABC):
         Sequences of a batch then share the forwards.
         """
 
+    def propose_together(self, seqs: ListOf[Sequence]) -> ListOf[Proposal | None]:
+        """What `propose` gives for each sequence with its rule and its room, where it can be had for many at once.
+
+        None for a sequence that is asked by itself.
+        """
+        return [None] * len(seqs)
+
     def observe(self, seq: Sequence, round: Round) -> None:  # noqa: B027
         """Learn from a verified round; `seq.tokens` already ends with `round.emitted`."""
+
+    def observe_together(self, seqs: ListOf[Sequence], rounds: ListOf[Round]) -> ListOf[Exception | None]:
+        """`observe` for many sequences; the error of each that fails."""
+        if type(self).observe is Drafter.observe:
+            return [None] * len(seqs)
+        return [attempt(self.observe, *each) for each in zip(seqs, rounds, strict=True)]
 
     def finish(self, seq: Sequence) -> None:  # noqa: B027
         """Learn from a finished text, after its last `observe`. It is not called for an abandoned run.
@@ -71,6 +93,9 @@ class NullDrafter(Drafter):
 
     def propose(self, seq: Sequence, gamma: LengthRule, limit: int) -> Proposal:
         return Proposal.empty(seq.device)
+
+    def propose_together(self, seqs: ListOf[Sequence]) -> ListOf[Proposal | None]:
+        return [Proposal.empty(seqs[0].device)] * len(seqs) if seqs else []
 
 
 def stepwise(work: Proposal | StepGenerator[Proposal]) -> StepGenerator[Proposal]:

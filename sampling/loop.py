@@ -10,19 +10,19 @@ import torch
 from egag.length_rule import LengthRule
 from sampling import sequence
 from sampling.arguments import check_generation, check_kinds, check_not_empty
-from sampling.drafter import Drafter, stepwise
+from sampling.drafter import Drafter
 from sampling.forward.causal_model import Output
-from sampling.forward.requests import ForwardRequest, StepGenerator, attempt, run_batched
-from sampling.forward.runner import Runner, request_forward
+from sampling.forward.requests import attempt
+from sampling.forward.runner import Runner
 from sampling.handover import Handover, prefilled, read_in
+from sampling.phases import draft_all, forward_all, judge_all, observe_all
 from sampling.proposal import Proposal
 from sampling.rounds import make_round
 from sampling.start import begin
 from sampling.verify.graphed import verification_of
 from sampling.verify.verdict import Verdict
 from sampling.verify.verifier import Verifier
-from sampling.verify.verify import RoundInput, Verification
-from utils.device.sent import sent
+from sampling.verify.verify import Verification
 from utils.device.timing import PhaseClock
 from utils.events import Event, Finished, Round
 from utils.logits_processor import LogitsProcessor
@@ -37,49 +37,26 @@ def step(
     A sequence has the same tokens and random draws as it has alone. If one sequence fails, its result is the error in
     place of a round.
     """
-    proposals, drafting_s = run_batched([draft(seq, drafter) for seq in seqs])
+    proposals, drafting_s = draft_all(seqs, drafter)
     clock.lap("draft")
-    drafted = zip(seqs, proposals, strict=True)
-    outputs, _ = run_batched([attempt(forward, *pair, drafter.needs_hidden) for pair in drafted])
+    forwarded = forward_all(seqs, proposals, drafter.needs_hidden)
     clock.lap("verify")
-    read = zip(seqs, proposals, outputs, strict=True)
-    verdicts, _ = run_batched([attempt(judge, *each, verification) for each in read])
-    rounds = [attempt(commit, *each) for each in zip(seqs, proposals, outputs, verdicts, strict=True)]
+    verdicts = judge_all(seqs, proposals, forwarded, verification)
+    read = zip(seqs, proposals, forwarded.outputs, verdicts, strict=True)
+    rounds = [attempt(commit, *each) for each in read]
+    forwarded.keep_states(seqs, rounds)
     clock.lap("other")
-    errors = [attempt(drafter.observe, *each) for each in zip(seqs, rounds, strict=True)]
-    return [error or round for error, round in zip(errors, rounds, strict=True)], drafting_s
-
-
-def draft(seq: sequence.Sequence, drafter: Drafter) -> StepGenerator[Proposal]:
-    """The drafts of the round. The rule first learns the verdict and the times of the last round."""
-    assert seq.runner.length == len(seq.tokens) - 1, "the cache holds every token but the last"
-    if seq.last is not None:
-        seq.rule.update(seq.last)
-    seq.rng.at(seq.position)
-    return (yield from stepwise(drafter.propose(seq, seq.rule, seq.room)))
-
-
-def forward(seq: sequence.Sequence, proposal: Proposal, hidden: Sequence[int]) -> StepGenerator[Output]:
-    """The target's forward over the last token and the n drafts: n + 1 rows."""
-    tokens = torch.cat([sent(seq.tokens[-1:], seq.device), proposal.tokens])
-    return (yield from request_forward(seq.runner, tokens, proposal.parents, hidden))
-
-
-def judge(
-    seq: sequence.Sequence, proposal: Proposal, output: Output, verification: Verification
-) -> StepGenerator[Verdict]:
-    """Verify the drafts with the target's logits."""
-    logits = output.logits if seq.changes is None else seq.changes.of_round(seq.tokens, proposal, output.logits)
-    verdict: Verdict = yield ForwardRequest(verification, RoundInput(seq, proposal, logits))
-    return verdict
+    return observe_all(seqs, rounds, drafter), drafting_s
 
 
 def commit(seq: sequence.Sequence, proposal: Proposal, output: Output, verdict: Verdict) -> Round:
     """Append the tokens of a round to the sequence, keep their cache rows, and check whether the text has ended."""
     round, base = make_round(seq, proposal, verdict), len(seq.tokens) - 1
+    emitted = round.emitted
     seq.runner.keep(base, round.path)
-    seq.runner.crop(base + len(round.emitted))
-    seq.tokens.extend(round.emitted)
+    if len(emitted) <= len(round.path):  # an accepted stop token ended the text
+        seq.runner.crop(base + len(emitted))
+    seq.tokens.extend(emitted)
     seq.rounds += 1
     seq.logits = output.logits
     seq.hidden = sequence.kept_states(output.hidden, round.path, seq.device)

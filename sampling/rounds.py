@@ -16,8 +16,9 @@ def make_round(seq: Sequence, proposal: Proposal, verdict: Verdict) -> Round:
     Raises `CannotContinue` where the grammar left no token for the next one.
     """
     rollback_s, reread = seq.rollback()
-    if seq.changes is not None and seq.changes.grammar is not None:
-        seq.changes.grammar.check(verdict.path)
+    grammar = None if seq.changes is None else seq.changes.grammar
+    if grammar is not None:
+        grammar.check(verdict.path)
     round = Round(
         number=seq.rounds,
         position=seq.position,
@@ -35,7 +36,7 @@ def make_round(seq: Sequence, proposal: Proposal, verdict: Verdict) -> Round:
         rollback_s=rollback_s,
         reread=reread,
         experts=experts_of(seq.runner.model),
-        grammar_s=seq.grammar_s(),
+        grammar_s=0.0 if grammar is None else seq.grammar_s(),
     )
     return _cut(round, seq.stop)
 

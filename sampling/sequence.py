@@ -140,6 +140,8 @@ class Sequence:
 
 def kept_states(hidden: abc.Mapping[int, Tensor], path: abc.Sequence[int], device: torch.device) -> dict[int, Tensor]:
     """The hidden states of the root and the accepted drafts, copied because the next forward overwrites the output."""
+    if not hidden:
+        return {}
     if is_chain(path):
         return {layer: states[: len(path) + 1].clone() for layer, states in hidden.items()}
     rows = sent([0, *(row + 1 for row in path)], device)

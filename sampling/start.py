@@ -8,7 +8,7 @@ from sampling.arguments import check_room
 from sampling.forward.runner import Runner
 from sampling.processors.with_text import changes_of, rows_of
 from sampling.sequence import Sequence
-from utils.logits_processor import LogitsProcessor
+from utils.logits_processor import LogitsProcessor, one_of_alike
 from utils.numbers.random_numbers import CounterRNG
 
 
@@ -29,6 +29,6 @@ def begin(
     check_room(target, reading.tokens, max_new_tokens)
     gamma.begin()
     tokens, encoder_ids = list(reading.tokens), reading.encoder_ids
-    rng, rows = CounterRNG(seed, prompt), rows_of(processor)
+    rng, rows = CounterRNG(seed, prompt), one_of_alike(rows_of(processor))
     changes = changes_of(processor, tokens, target.vocab_size, target.device, stop)
     return Sequence(tokens, target, rows, rng, gamma, max_new_tokens, stop, encoder_ids, changes=changes)

@@ -1,7 +1,8 @@
 """What a decode run tells: frozen records of plain Python values, in the order they happen."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Literal
 
 from utils.errors import UserError
@@ -74,9 +75,15 @@ class Round:
     experts: tuple[tuple[int, int, float], ...] = ()
     grammar_s: float = 0.0
 
-    def timed(self, seconds: Mapping[str, float]) -> "Round":
-        """The same with the time of its phases."""
-        return replace(self, draft_s=seconds["draft"], verify_s=seconds["verify"], other_s=seconds["other"])
+    def timed(self, seconds: Mapping[str, float], live: int | None = None, waited_s: float | None = None) -> "Round":
+        """The same with the time of its phases; live, waited_s: of a batch, None = as they are."""
+        values = list(_VALUES(self))
+        values[_TIMES] = seconds["draft"], seconds["verify"], seconds["other"]
+        if live is not None:
+            values[_LIVE] = live
+        if waited_s is not None:
+            values[_WAITED] = waited_s
+        return Round(*values)
 
     @property
     def accepted(self) -> int:
@@ -115,6 +122,14 @@ class Round:
         last = self.path[-1] if self.path else -1
         parents = range(-1, len(self.drafts) - 1) if self.parents is None else self.parents
         return max((row for row, parent in enumerate(parents) if parent == last), default=None)
+
+
+_NAMES = [field.name for field in fields(Round)]
+_VALUES = attrgetter(
+    *_NAMES
+)  # dataclasses.replace looks for every field by name, which a batch would pay for each of its texts
+_TIMES = slice(_NAMES.index("draft_s"), _NAMES.index("other_s") + 1)
+_LIVE, _WAITED = _NAMES.index("live"), _NAMES.index("waited_s")
 
 
 @dataclass(frozen=True, slots=True)

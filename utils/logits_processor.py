@@ -6,6 +6,7 @@ argument. Greedy is one of them: it returns a one-hot row, so that nothing downs
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Self
 
 import torch
@@ -52,6 +53,23 @@ class LogitsProcessor(ABC):
     def sample(self, probs: Tensor, rng: torch.Generator | None = None) -> Tensor:
         """One token id a row, `[n]`, drawn from `probs` with a generator, or with torch's own."""
         return sample(probs, rng)
+
+
+def one_of_alike(processor: LogitsProcessor) -> LogitsProcessor:
+    """The same object for all processors of this file with the same values: what is asked of them is asked at once.
+
+    One of somebody's own may hold state, and stays itself.
+    """
+    if type(processor).__module__ != __name__:
+        return processor
+    return _alike(type(processor), tuple(vars(processor).items()))
+
+
+@lru_cache(maxsize=256)
+def _alike(kind: type[LogitsProcessor], values: tuple[tuple[str, Any], ...]) -> LogitsProcessor:
+    made = kind.__new__(kind)
+    vars(made).update(values)
+    return made
 
 
 def sample(probs: Tensor, coins: RNG | None, purpose: Purpose = "token") -> Tensor:

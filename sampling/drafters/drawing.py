@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from sampling.drafters.draft_tree import PickedTokens
-from utils.device.sent import moved
 from utils.logits_processor import LogitsProcessor, inverted, sample, wide
 from utils.numbers.argmax import argmax
-from utils.numbers.random_numbers import Source, uniform
+from utils.numbers.random_numbers import Source, uniform_each
 
 
 class BestToken:
@@ -18,10 +17,13 @@ class BestToken:
 
     def run(self, feeds: Sequence[Tensor]) -> Sequence[tuple[Tensor, Tensor]]:
         """See `BatchExecutor.run`."""
-        logits = feeds[0] if len(feeds) == 1 else torch.cat(list(feeds))
-        tokens = argmax(logits)
-        chances = logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
+        tokens, chances = self.best(feeds[0] if len(feeds) == 1 else torch.cat(list(feeds)))
         return list(zip(tokens.split(1), chances.split(1), strict=True))
+
+    def best(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of rows `[n, V]`: tokens and logits `[n]`."""
+        tokens = argmax(logits)
+        return tokens, logits.gather(1, tokens.unsqueeze(1)).squeeze(1)
 
 
 BEST = BestToken()
@@ -36,10 +38,14 @@ class Drawing:
     def run(self, feeds: Sequence[tuple[Tensor, Source]]) -> Sequence[tuple[Tensor, Tensor]]:
         """See `BatchExecutor.run`; each feed is the logits and the source of random numbers."""
         logits = feeds[0][0] if len(feeds) == 1 else torch.cat([logits for logits, _ in feeds])
-        q, here = self._processor(logits), torch.device("cpu")
-        coins = [uniform((1, 1), coins, here, wide(logits.device), "draft") for _, coins in feeds]
-        tokens = inverted(q, moved(torch.cat(coins), logits.device))
+        tokens, q = self.drawn(logits, [coins for _, coins in feeds])
         return list(zip(tokens.split(1), q.split(1), strict=True))
+
+    def drawn(self, logits: Tensor, rngs: Sequence[Source]) -> tuple[Tensor, Tensor]:
+        """The same of rows `[n, V]`, each with the random numbers of its sequence: tokens `[n]` and q `[n, V]`."""
+        q = self._processor(logits)
+        coins = uniform_each([(1, 1)] * len(rngs), rngs, logits.device, wide(logits.device), "draft")
+        return inverted(q, coins), q
 
 
 @lru_cache(maxsize=16)

@@ -1,6 +1,8 @@
 """Step-by-step drafting: the common base of all drafters with a model, for chains and trees."""
 
 from abc import abstractmethod
+from collections import abc
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +12,7 @@ from egag.draft_distribution import LogitsDistribution
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.drafters.best_first import BestFirst, best_first
+from sampling.drafters.chains import ChainSteps, draft_chains, is_counted
 from sampling.drafters.draft_tree import Feed, Pick, TreeShape, grow_tree, likeliest
 from sampling.drafters.drawing import BEST, WithoutReplacement, drawing
 from sampling.forward.requests import ForwardRequest, StepGenerator
@@ -33,6 +36,12 @@ class ForwardDrafter(Drafter):
 
     keeps_rows = True
     shape: TreeShape | BestFirst | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """See `Drafter`: a class that says anew how one sequence is fed says so for many, too."""
+        super().__init_subclass__(**options)
+        if {"root", "feed", "room"} & vars(cls).keys() and "steps_together" not in vars(cls):
+            cls.steps_together = ForwardDrafter.steps_together  # type: ignore[method-assign]
 
     @classmethod
     def shape_of(cls, config: HeadConfig, values: Values) -> TreeShape | BestFirst | None:
@@ -109,6 +118,34 @@ class ForwardDrafter(Drafter):
         if tree.probs is not None:
             return Proposal(tokens, parents, tree.probs.to(seq.device), first)
         return Proposal(tokens, parents, None, first, one_if_finite(tree.chances.to(seq.device)))
+
+    def steps_together(self, seqs: abc.Sequence[Sequence]) -> ChainSteps | None:
+        """The forwards of the chains of these sequences, all of which have room; None where each is fed by itself."""
+        return None
+
+    def propose_together(self, seqs: abc.Sequence[Sequence]) -> abc.Sequence[Proposal | None]:
+        """Chains whose lengths follow from the rule's gamma alone are drawn side by side."""
+        found: list[Proposal | None] = [None] * len(seqs)
+        if len(seqs) < 2 or self.shape is not None:
+            return found
+        counts = {
+            number: max(0, min(seq.room, self.room(seq), seq.rule.gamma))
+            for number, seq in enumerate(seqs)
+            if seq.changes is None and is_counted(seq.rule)
+        }
+        drafting = [number for number, count in counts.items() if count]
+        mine = [seqs[number] for number in drafting]
+        steps = self.steps_together(mine) if drafting else None
+        if drafting and steps is None:
+            return found
+        for number, count in counts.items():
+            if not count:
+                found[number] = Proposal.empty(seqs[number].device)
+        if steps is not None:
+            proposals = draft_chains(steps, mine, [counts[number] for number in drafting])
+            for number, proposal in zip(drafting, proposals, strict=True):
+                found[number] = proposal
+        return found
 
     def _chain(
         self,

@@ -10,7 +10,7 @@ from torch import Tensor
 from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
-from sampling.heads.runner import HeadForward, HeadRunner
+from sampling.heads.runner import HeadForward, HeadRunner, joined
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
 from utils.device.sent import sent
@@ -62,6 +62,21 @@ class HeadDrafter(ForwardDrafter):
     def observe(self, seq: Sequence, round: Round) -> None:
         self._learn(seq)
 
+    def observe_together(
+        self, seqs: abc.Sequence[Sequence], rounds: abc.Sequence[Round]
+    ) -> abc.Sequence[Exception | None]:
+        """The states of all sequences are read at once."""
+        fed = [seq for seq in seqs if seq.hidden and len(seq.hidden[self.needs_hidden[0]])]
+        if len(fed) < 2:
+            return super().observe_together(seqs, rounds)
+        counts = [len(seq.hidden[self.needs_hidden[0]]) for seq in fed]
+        feature = self._forward.read([torch.cat([seq.hidden[layer] for seq in fed]) for layer in self.needs_hidden])
+        for seq, count, own in zip(fed, counts, feature.split(counts), strict=True):
+            state: HeadState = seq.drafter_state[self]
+            state.features.append(own)
+            state.known += count
+        return [None] * len(seqs)
+
     def mark(self, seq: Sequence) -> abc.Callable[[], None]:
         state: HeadState = seq.drafter_state[self]
         rows, features, known = state.rows.length, state.features.copy(), state.known
@@ -92,10 +107,14 @@ class HeadDrafter(ForwardDrafter):
 
     def _unread(self, state: HeadState, tokens: abc.Sequence[int]) -> tuple[Tensor, Tensor]:
         """Tokens `[n]` and features `[n, H]` of the rows that the cache lacks: those of the last round, or all."""
-        if not self._cached:
-            state.rows.crop(0)
-        feature = torch.cat(state.features)
+        unread, feature = self._unread_rows(state, tokens)
+        return sent(unread, feature.device), feature
+
+    def _unread_rows(self, state: HeadState, tokens: abc.Sequence[int]) -> tuple[abc.Sequence[int], Tensor]:
+        """The same, with the tokens on the host; what drafts left behind is forgotten."""
+        state.rows.crop(state.rows.length if self._cached else 0)
+        feature = joined(state.features)
         if self._cached:
             state.features = []
         start = state.rows.length + 1
-        return sent(tokens[start : start + len(feature)], feature.device), feature
+        return tokens[start : start + len(feature)], feature

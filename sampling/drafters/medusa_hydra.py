@@ -11,8 +11,10 @@ from torch import Tensor
 from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.forward.graphs.shared_graphs import filled, width_for
 from sampling.forward.requests import ForwardRequest, StepGenerator
 from sampling.heads.parallel_forward import HydraForward, MedusaForward
+from sampling.heads.runner import parted
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
 from utils.device.graphed import Graphed
@@ -38,11 +40,16 @@ class _Ahead:
 class _Step:
     """One step of the heads for all sequences of a batch.
 
-    logits: see `MedusaForward.logits`. graph: the same as a GPU graph per shape, for one sequence.
+    logits: see `MedusaForward.logits`. graph, many: the same as a GPU graph per shape, for one sequence, for several.
     """
 
-    def __init__(self, logits: abc.Callable[[Tensor, Tensor, Tensor | None], Tensor], graph: Graphed | None) -> None:
-        self._logits, self._graph = logits, graph
+    def __init__(
+        self,
+        logits: abc.Callable[[Tensor, Tensor, Tensor | None], Tensor],
+        graph: Graphed | None,
+        many: Graphed | None,
+    ) -> None:
+        self._logits, self._graph, self._many = logits, graph, many
 
     @torch.inference_mode()
     def run(self, feeds: abc.Sequence[tuple[Tensor, Tensor]]) -> abc.Sequence[Tensor]:
@@ -52,8 +59,11 @@ class _Step:
         states, paths = zip(*feeds, strict=True)
         counts = [len(path) for path in paths]
         of = sent([number for number, count in enumerate(counts) for _ in range(count)], states[0].device)
-        logits: tuple[Tensor, ...] = self._logits(torch.cat(states), torch.cat(paths), of).split(counts)
-        return logits
+        rows = torch.cat(states), torch.cat(paths), of
+        if self._many is None:
+            return parted(self._logits(*rows), counts)
+        (logits,) = self._many(*(filled(each, width_for(len(each))) for each in rows))
+        return parted(logits[: len(of)], counts)
 
 
 class _AllSteps:
@@ -61,7 +71,9 @@ class _AllSteps:
 
     def __init__(self, forward: MedusaForward, graphs: bool) -> None:
         self._forward = forward
-        self._graph = Graphed(partial(_steps_of, forward), forward.embedding.device) if graphs else None
+        device = forward.embedding.device
+        self._graph = Graphed(partial(_steps_of, forward), device) if graphs else None
+        self._many = Graphed(partial(_steps_of_many, forward), device) if graphs else None
 
     @torch.inference_mode()
     def run(self, feeds: abc.Sequence[tuple[Tensor, range]]) -> abc.Sequence[Tensor]:
@@ -69,7 +81,12 @@ class _AllSteps:
         if self._graph is not None and len(feeds) == 1:
             state, steps = feeds[0]
             return self._graph(state, state.new_empty(steps.start, len(steps)))
-        return _looked(self._forward, feeds)
+        steps = feeds[0][1]
+        if self._many is None or any(other != steps for _, other in feeds):
+            return _looked(self._forward, feeds)
+        states = torch.cat([state for state, _ in feeds])
+        (logits,) = self._many(filled(states, width_for(len(states))), states.new_empty(steps.start, len(steps)))
+        return parted(logits[: len(feeds) * len(steps)], [len(steps)] * len(feeds))
 
 
 def _looked(forward: MedusaForward, feeds: abc.Sequence[tuple[Tensor, range]]) -> tuple[Tensor, ...]:
@@ -84,6 +101,17 @@ def _steps_of(forward: MedusaForward, state: Tensor, places: Tensor) -> tuple[Te
     """The heads of a range of steps, for a GPU graph: the shape of `places`, `[first, depth]`, encodes the range."""
     first, depth = places.shape
     return _looked(forward, [(state, range(first, first + depth))])
+
+
+def _steps_of_many(forward: MedusaForward, states: Tensor, places: Tensor) -> tuple[Tensor]:
+    """The same for states `[n, H]`, one behind the other: `[n * depth, V]`."""
+    first, depth = places.shape
+    return (torch.cat(_looked(forward, [(state, range(first, first + depth)) for state in states.split(1)])),)
+
+
+def _of_many(forward: MedusaForward, states: Tensor, paths: Tensor, of: Tensor) -> tuple[Tensor]:
+    """The logits of several sequences, in the form of a GPU graph."""
+    return (forward.logits(states, paths, of).contiguous(),)
 
 
 def _alone(forward: MedusaForward, state: Tensor, paths: Tensor) -> tuple[Tensor]:
@@ -103,8 +131,10 @@ class _ParallelDrafter(ForwardDrafter):
         self.config, self.shape = forward.config, shape
         self.needs_hidden = (layer,)
         self._forward = forward
-        graph = Graphed(partial(_alone, forward), forward.embedding.device) if graphs else None
-        self._steps = [_Step(forward.logits, graph) for _ in range(self.config.steps + 1)]
+        device = forward.embedding.device
+        graph = Graphed(partial(_alone, forward), device) if graphs else None
+        many = Graphed(partial(_of_many, forward), device) if graphs else None
+        self._steps = [_Step(forward.logits, graph, many) for _ in range(self.config.steps + 1)]
 
     @classmethod
     def build(cls, pair: DraftingPair, values: abc.Mapping[str, Any]) -> Self:

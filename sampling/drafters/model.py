@@ -6,15 +6,37 @@ from typing import Any
 
 from torch import Tensor
 
+from sampling.drafters.chains import ChainSteps
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.slem import SlemDrafter
 from sampling.drafters.tli import TliDrafter
 from sampling.forward.requests import StepGenerator
 from sampling.forward.runner import Runner, Runners, prefill, request_catch_up, request_forward
+from sampling.forward.sharing import SequenceSlot, SharedRunner
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
 from sampling.vocabularies.crossing import TLI
+from utils.device.sent import sent
 from utils.events import Round
+
+
+class _ModelSteps:
+    """See `ChainSteps`: each sequence is a slot of one model."""
+
+    def __init__(self, model: SharedRunner, slots: abc.Sequence[SequenceSlot], texts: abc.Sequence[list[int]]) -> None:
+        self._model, self._slots, self._texts = model, slots, texts
+
+    def root(self) -> Tensor:
+        """The model first reads the tokens that it lacks."""
+        unread = [text[slot.length :] for slot, text in zip(self._slots, self._texts, strict=True)]
+        rows = [slot.rows(len(tokens)) for slot, tokens in zip(self._slots, unread, strict=True)]
+        ids = sent([token for tokens in unread for token in tokens], self._model.device)
+        return self._model.run_flat(rows, ids, (), [1] * len(rows)).logits
+
+    def feed(self, numbers: abc.Sequence[int], tokens: Tensor) -> Tensor:
+        """See `ChainSteps.feed`."""
+        rows = [self._slots[number].rows(1) for number in numbers]
+        return self._model.run_flat(rows, tokens.to(self._model.device)).logits
 
 
 class ModelDrafter(ForwardDrafter):
@@ -57,6 +79,12 @@ class ModelDrafter(ForwardDrafter):
     def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> StepGenerator[Tensor]:
         slot: Runner = seq.drafter_state[self]
         return (yield from request_forward(slot, tokens)).logits
+
+    def steps_together(self, seqs: abc.Sequence[Sequence]) -> ChainSteps | None:
+        slots = [self._roll_back(seq) for seq in seqs]
+        if not isinstance(self.runner, SharedRunner):
+            return None
+        return _ModelSteps(self.runner, slots, [seq.tokens for seq in seqs])  # type: ignore[arg-type]
 
     def _roll_back(self, seq: Sequence) -> Runner:
         slot: Runner = seq.drafter_state[self]

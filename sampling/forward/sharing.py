@@ -3,20 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from sampling.forward.caches import cache
-from sampling.forward.caches.attention_metadata import QueryRows
+from sampling.forward.caches.attention_metadata import QueryRows, wanted_rows
+from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.causal_model import CausalModel, Output, Shareable, as_ids
 from sampling.forward.graphs.shared_graphs import SharedGraphs
 from sampling.forward.requests import ForwardRequest, RequestingRunner
 from sampling.forward.runner import CachedRunner, Runner, Runners
-from utils.device.sent import sent
 from utils.device.spare import with_room
 
 
@@ -60,7 +59,6 @@ class SharedModel(Runners, Protocol):
 class ForwardInput:
     """What one sequence feeds: its rows, their ids `[n]`, and of how many of them, from the end, logits are wanted."""
 
-    slot: "SequenceSlot"
     fed: QueryRows
     ids: Tensor
     hidden: Sequence[int]
@@ -121,7 +119,16 @@ class SequenceSlot(CachedRunner, RequestingRunner):
         """See `SlotRunner.feed`."""
         ids = as_ids(tokens, self.device)
         count = len(ids)
-        return ForwardInput(self, self._cache.fed(count, parents), ids, hidden, count if rows is None else rows)
+        return ForwardInput(self.rows(count, parents), ids, hidden, count if rows is None else rows)
+
+    @property
+    def owner(self) -> "SharedRunner":
+        """What it is a slot of."""
+        return self._owner
+
+    def rows(self, count: int, parents: Sequence[int] | None = None) -> QueryRows:
+        """So many more rows of its sequence, for `SharedRunner.run_flat`."""
+        return self._cache.fed(count, parents)
 
     @torch.inference_mode()
     def fork(self, tokens: Sequence[int], base: int, lines: Tensor) -> Output:
@@ -130,7 +137,7 @@ class SequenceSlot(CachedRunner, RequestingRunner):
         places = torch.full((count,), base + lines.shape[1], device=self.device)
         seen = cache.seen_by_branches(self.length, base, lines).to(self.device)
         fed = QueryRows(self._cache, count, places, seen, base)
-        return self._owner.run_eager([ForwardInput(self, fed, as_ids(tokens, self.device), (), count)])[0]
+        return self._owner.run_eager([fed], as_ids(tokens, self.device))
 
 
 class SharedRunner:
@@ -143,7 +150,7 @@ class SharedRunner:
         self.model, self.vocab_size = model, vocab_size or model.vocab_size
         self.window, self.device = model.window, model.device
         self.cache = model.rows_cache()
-        self.graphs = SharedGraphs(model, self.cache) if fixed_shapes else None
+        self.graphs = SharedGraphs(self.cache, model.window) if fixed_shapes else None
 
     def another(self) -> SequenceSlot:
         """See `SharedModel.another`."""
@@ -156,51 +163,59 @@ class SharedRunner:
     @torch.inference_mode()
     def run(self, feeds: Sequence[ForwardInput]) -> list[Output]:
         """See `SharedModel.run`."""
-        laid = [feed.fed for feed in feeds]
-        if self.graphs is None or not self.graphs.can_replay(laid):
-            return self.run_eager(feeds)
-        logits, states = self.graphs.replay(laid, [feed.ids for feed in feeds], _layers(feeds))
-        ends = accumulate(feed.fed.count for feed in feeds)
-        return self._outputs(
-            feeds, [logits[end - feed.rows : end] for feed, end in zip(feeds, ends, strict=True)], states
-        )
+        layers = sorted({layer for feed in feeds for layer in feed.hidden})
+        ids = feeds[0].ids if len(feeds) == 1 else torch.cat([feed.ids for feed in feeds])
+        whole = self.run_flat([feed.fed for feed in feeds], ids, layers, [feed.rows for feed in feeds])
+        logits = whole.logits.split([feed.rows for feed in feeds])
+        states = {layer: whole.hidden[layer].split([feed.fed.count for feed in feeds]) for layer in layers}
+        return [
+            Output(rows, {layer: states[layer][number] for layer in feed.hidden})
+            for number, (feed, rows) in enumerate(zip(feeds, logits, strict=True))
+        ]
 
     @torch.inference_mode()
-    def run_eager(self, feeds: Sequence[ForwardInput]) -> list[Output]:
+    def run_flat(
+        self,
+        feeds: Sequence[QueryRows],
+        ids: Tensor,
+        hidden: Sequence[int] = (),
+        wanted: Sequence[int] | None = None,
+    ) -> Output:
+        """A forward over rows of several sequences, one behind the other; they count from then on.
+
+        ids: `[N]`. wanted: of how many rows of each, from the end, logits are wanted; None = of all. The states are
+        `[N, H]`. All of it holds until the next call.
+        """
+        if self.graphs is None or not self.graphs.can_replay(feeds):
+            return self.run_eager(feeds, ids, hidden, wanted)
+        count, which = len(ids), wanted_rows(feeds, wanted, self.device)
+        step = partial(_forward, self.model, self.cache, tuple(hidden))
+        logits, *states = self.graphs.replay(feeds, tuple(hidden), step, ids)
+        rows = logits[count - which : count] if isinstance(which, int) else logits.index_select(0, which)
+        return self._counted(feeds, rows, {layer: state[:count] for layer, state in zip(hidden, states, strict=True)})
+
+    @torch.inference_mode()
+    def run_eager(
+        self,
+        feeds: Sequence[QueryRows],
+        ids: Tensor,
+        hidden: Sequence[int] = (),
+        wanted: Sequence[int] | None = None,
+    ) -> Output:
         """The same in shapes that follow what is fed; the products of the model see all rows at once, and no other."""
-        positions = self.cache.lay_out([feed.fed for feed in feeds])
-        ids = feeds[0].ids if len(feeds) == 1 else torch.cat([feed.ids for feed in feeds])
-        rows = _wanted(feeds, self.device)
-        forward = partial(self.model.forward, ids, positions, None, self.cache, _layers(feeds), rows)
-        logits, states = forward() if self.graphs is None else with_room(forward)
-        return self._outputs(feeds, logits.split([feed.rows for feed in feeds]), states)
+        positions, which = self.cache.lay_out(feeds), wanted_rows(feeds, wanted, self.device)
+        forward = partial(self.model.forward, ids, positions, None, self.cache, hidden, which)
+        return self._counted(feeds, *(forward() if self.graphs is None else with_room(forward)))
 
-    def _outputs(
-        self, feeds: Sequence[ForwardInput], logits: Sequence[Tensor], states: dict[int, Tensor]
-    ) -> list[Output]:
-        """What each feed gets; its rows count from now on. states: of all rows, one feed behind the other."""
-        outputs, start = list[Output](), 0
-        for feed, rows in zip(feeds, logits, strict=True):
-            count = feed.fed.count
-            feed.fed.slot.advance(count)
-            hidden = {layer: states[layer][start : start + count] for layer in feed.hidden}
-            outputs.append(Output(rows[:, : self.vocab_size], hidden))
-            start += count
-        return outputs
+    def _counted(self, feeds: Sequence[QueryRows], logits: Tensor, states: dict[int, Tensor]) -> Output:
+        for feed in feeds:
+            feed.slot.advance(feed.count)
+        return Output(logits if logits.shape[1] == self.vocab_size else logits[:, : self.vocab_size], states)
 
 
-def _layers(feeds: Sequence[ForwardInput]) -> list[int]:
-    return sorted({layer for feed in feeds for layer in feed.hidden})
-
-
-def _wanted(feeds: Sequence[ForwardInput], device: torch.device) -> int | Tensor:
-    """Which of the flat rows logits are wanted of; how many from the end, where that says it."""
-    if len(feeds) == 1:
-        return feeds[0].rows
-    if all(feed.rows == feed.fed.count for feed in feeds):
-        return sum(feed.rows for feed in feeds)
-    wanted, stop = list[int](), 0
-    for feed in feeds:
-        stop += feed.fed.count
-        wanted += range(stop - feed.rows, stop)
-    return sent(wanted, device)
+def _forward(
+    model: Shareable, cache: RowsCache, hidden: tuple[int, ...], positions: Tensor, ids: Tensor
+) -> tuple[Tensor, ...]:
+    """(logits of all rows, states of each layer) of ids `[N]`; nothing is read, and no address changes."""
+    logits, states = model.forward(ids, positions, None, cache, hidden, len(ids))
+    return logits, *(states[layer] for layer in hidden)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.caches.attention_metadata import QueryRows
+from sampling.forward.caches.attention_metadata import QueryRows, wanted_rows
 from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.requests import ForwardRequest, StepGenerator, run_single
 from sampling.forward.runner import PREFILL_CHUNK
@@ -36,7 +36,8 @@ class RecurrentFeed:
         if self.seen is None:
             return QueryRows(self.slot, count)
         base = self.slot.length + count - self.seen.shape[1]
-        return QueryRows(self.slot, count, self.seen.sum(1) + (base - 1), F.pad(self.seen, (base, 0), value=True))
+        seen = F.pad(self.seen, (base, 0), value=True)
+        return QueryRows(self.slot, count, self.seen.sum(1) + (base - 1), seen, base)
 
 
 class RecurrentRunner(HeadRunner[RecurrentForward]):
@@ -55,13 +56,23 @@ class RecurrentRunner(HeadRunner[RecurrentForward]):
         """States `[n, H]` of the rows of each, and raw logits of those that are wanted."""
         if self._graphs is not None and self._graphs.can_replay(feeds):
             return [self._graphs.replay(feeds[0])]
-        positions = self.cache.lay_out([feed.rows() for feed in feeds])
         tokens, above = joined([feed.tokens for feed in feeds]), joined([feed.above for feed in feeds])
+        wanted = [feed.wanted for feed in feeds]
+        state, logits = self.run_flat([feed.rows() for feed in feeds], tokens, above, wanted)
+        return list(zip(parted(state, [len(feed.tokens) for feed in feeds]), parted(logits, wanted), strict=True))
+
+    @torch.inference_mode()
+    def run_flat(
+        self, rows: Sequence[QueryRows], tokens: Tensor, above: Tensor, wanted: Sequence[int]
+    ) -> tuple[Tensor, Tensor]:
+        """The same of rows that lie one sequence's behind the other's: states `[N, H]`, logits of those wanted."""
+        which = wanted_rows(rows, wanted, tokens.device)
+        if self._graphs is not None and self._graphs.many.can_replay(rows):
+            return self._graphs.replay_many(rows, tokens, above, which)
+        positions = self.cache.lay_out(rows)
         state = self.forward.run(tokens, above, positions, None, self.cache)
-        states = parted(state, [len(feed.tokens) for feed in feeds])
-        wanted = [state[len(state) - feed.wanted :] for state, feed in zip(states, feeds, strict=True)]
-        logits = parted(self.forward.logits(joined(wanted)), [feed.wanted for feed in feeds])
-        return list(zip(states, logits, strict=True))
+        asked = state[len(state) - which :] if isinstance(which, int) else state.index_select(0, which)
+        return state, self.forward.logits(asked)
 
 
 class RecurrentSlot:
@@ -86,6 +97,19 @@ class RecurrentSlot:
         """Forget the drafts, and the rows from `length` on."""
         self._rows.crop(length)
         self._base, self._states, self._seen = length, [], None
+
+    def next_rows(self, count: int) -> QueryRows:
+        """So many more rows, behind those of the text and of the drafts, for `RecurrentRunner.run_flat`."""
+        return QueryRows(self._rows, count)
+
+    def count_drafts(self, count: int) -> None:
+        """Count so many rows of drafts that were fed."""
+        self._rows.advance(count)
+
+    def count_text(self, count: int) -> None:
+        """Count so many rows of the text that were fed."""
+        self._rows.advance(count)
+        self._base += count
 
     def read(self, tokens: Tensor, feature: Tensor) -> None:
         """Rows of a prompt, behind which nothing is drafted, in chunks, so that masks stay small."""

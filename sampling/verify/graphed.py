@@ -67,7 +67,7 @@ class GraphedVerification:
         self._eager = EagerVerification(verifier)
         self._requests: dict[tuple[_Form, int], list[RandomRequest]] = {}
 
-    def run(self, feeds: Sequence[RoundInput]) -> list[Verdict | Exception]:
+    def run(self, feeds: Sequence[RoundInput], flat: Tensor | None = None) -> list[Verdict | Exception]:
         """See `Verification.run`."""
         (feed,) = feeds
         proposal, device = feed.proposal, feed.logits.device

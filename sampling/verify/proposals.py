@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import accumulate, chain
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from egag.entropy import entropy
 from sampling.proposal import Proposal
-from utils.device.sent import kept, sent
+from utils.device.sent import kept, moved, sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +36,24 @@ class _Layout:
     @classmethod
     def of(cls, counts: Sequence[int], device: torch.device) -> "_Layout":
         """The layout of chains with these numbers of drafts, sent to the device in one transfer."""
-        starts, longest = [0, *accumulate(counts)][:-1], max(counts)
-        drafts = [(i, row) for i, count in enumerate(counts) for row in range(count)]
+        lengths, number = np.asarray(counts), np.arange(len(counts))
+        starts = lengths.cumsum() - lengths
+        roots, of = starts + number, number.repeat(lengths)
+        row = np.arange(len(of)) - starts[of]
         parts = [
-            [start + i for i, start in enumerate(starts)],
-            [start + i + 1 for i, start in enumerate(starts)],
+            roots,
+            roots + 1,
             starts,
-            [max(start + count - 1, 0) for start, count in zip(starts, counts, strict=True)],
-            counts,
-            [-1] * len(counts),
-            [starts[i] + i + row for i, row in drafts],
-            [row + 1 for _, row in drafts],
-            [counts[i] for i, _ in drafts],
-            [i * longest + row for i, row in drafts],
+            (starts + lengths - 1).clip(0),
+            lengths,
+            np.full_like(lengths, -1),
+            roots[of] + row,
+            row + 1,
+            lengths[of],
+            of * lengths.max() + row,
         ]
-        return cls(*sent([*chain(*parts)], device).split([len(part) for part in parts]))
+        there = moved(torch.tensor(np.concatenate(parts)), device)
+        return cls(*there.split([len(part) for part in parts]))
 
 
 @cache

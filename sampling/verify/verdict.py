@@ -60,25 +60,30 @@ def pack(batch: ProposalBatch, verdict: DeviceVerdict, p_x: Tensor, chosen: Tens
 def unpack(batch: ProposalBatch, numbers: Sequence[float]) -> list[Verdict | Exception]:
     """The verdicts of a packed result; `NoDistribution` if a distribution of a verdict or of a draft is not finite."""
     size, total = len(batch.counts), batch.total
-    parents = [int(number) for number in numbers[2 * size + total : len(numbers) - 2 * size - 2 * total]]
-    drafts, real = numbers[2 * size :], numbers[len(numbers) - 2 * size - 2 * total :]
+    wholes = [int(number) for number in numbers[: len(numbers) - 2 * size - 2 * total]]
+    ends, tokens, drafts = wholes[:size], wholes[size : 2 * size], wholes[2 * size : 2 * size + total]
+    parents, real = wholes[2 * size + total :], numbers[len(wholes) :]
     p, q = real[2 * size : 2 * size + total], real[2 * size + total :]
     verdicts, start = list[Verdict | Exception](), 0
     for i, (proposal, count) in enumerate(zip(batch.proposals, batch.counts, strict=True)):
-        mine = slice(start, start + count)
+        stop = start + count
         above = None if proposal.parents is None else tuple(parents) or tuple(proposal.parents)
-        path = _path(range(-1, count - 1) if above is None else above, int(numbers[i]))
-        tokens = tuple(map(int, drafts[mine]))
+        path = tuple(range(ends[i] + 1)) if above is None else _path(above, ends[i])
         nats = None if proposal.first_logits is None else real[size + i]
-        verdict = Verdict(tokens, path, int(numbers[size + i]), (*p[mine],), (*q[mine],), nats, above)
+        said, mine, theirs = tuple(drafts[start:stop]), tuple(p[start:stop]), tuple(q[start:stop])
+        verdict = Verdict(said, path, tokens[i], mine, theirs, nats, above)
         verdicts.append(_lacking(verdict, real[i]) or verdict)
-        start += count
+        start = stop
     return verdicts
 
 
 def _lacking(verdict: Verdict, chosen: float) -> Exception | None:
     """The error of a verdict whose distributions are NaN or infinite. chosen: the probability of its next token."""
-    if not chosen > 0.0 or any(math.isnan(verdict.p[row]) for row in verdict.path):
+    if not chosen > 0.0:
+        return NoDistribution("model")
+    if not verdict.q:
+        return None
+    if any(math.isnan(verdict.p[row]) for row in verdict.path):
         return NoDistribution("model")
     return NoDistribution("drafter") if any(map(math.isnan, verdict.q)) else None
 

@@ -32,8 +32,11 @@ class RoundInput:
 class Verification(Protocol):
     """Verifies the rounds of one sequence or of several."""
 
-    def run(self, feeds: Sequence[RoundInput]) -> list[Verdict | Exception]:
-        """The verdict on each proposal, or the error if its logits are not finite or its processor fails."""
+    def run(self, feeds: Sequence[RoundInput], flat: Tensor | None = None) -> list[Verdict | Exception]:
+        """The verdict on each proposal, or the error if its logits are not finite or its processor fails.
+
+        flat: the logits of all feeds one behind the other, where they lie so.
+        """
         ...
 
 
@@ -43,10 +46,10 @@ class EagerVerification:
 
     verifier: Verifier
 
-    def run(self, feeds: Sequence[RoundInput]) -> list[Verdict | Exception]:
+    def run(self, feeds: Sequence[RoundInput], flat: Tensor | None = None) -> list[Verdict | Exception]:
         """See `Verification.run`."""
         results = dict[int, Verdict | Exception]()
-        packed = [each for members in _alike(feeds) for each in self._packed(feeds, members, results)]
+        packed = [each for members in _alike(feeds) for each in self._packed(feeds, members, results, flat)]
         parts = [part for _, _, part in packed]
         numbers = iter((torch.cat(parts) if len(parts) > 1 else parts[0]).tolist() if parts else ())
         for members, batch, part in packed:
@@ -54,7 +57,11 @@ class EagerVerification:
         return [results[i] for i in range(len(feeds))]
 
     def _packed(
-        self, feeds: Sequence[RoundInput], members: list[int], results: dict[int, Verdict | Exception]
+        self,
+        feeds: Sequence[RoundInput],
+        members: list[int],
+        results: dict[int, Verdict | Exception],
+        flat: Tensor | None = None,
     ) -> Iterator[tuple[list[int], ProposalBatch, Tensor]]:
         """The packed verdict on some sequences.
 
@@ -62,7 +69,9 @@ class EagerVerification:
         """
         mine = [feeds[i] for i in members]
         try:
-            rows = torch.cat([feed.logits for feed in mine]) if len(mine) > 1 else mine[0].logits
+            rows = flat if len(mine) == len(feeds) else None
+            if rows is None:
+                rows = torch.cat([feed.logits for feed in mine]) if len(mine) > 1 else mine[0].logits
             batch = ProposalBatch([feed.proposal for feed in mine], rows.device)
             draws = [feed.seq.rng for feed in mine]
             yield members, batch, packed_verdict(self.verifier, mine[0].seq.processor, batch, rows, draws)

@@ -19,6 +19,7 @@ from sampling.forward import sharing
 from sampling.forward.caches import attention_metadata
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_slot import RowsSlot
+from sampling.forward.causal_model import Output
 from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.kernels.scores import Masks
 from sampling.forward.models.lean import LeanModel, from_transformers
@@ -169,6 +170,7 @@ def test_forwards_of_fixed_shapes_say_the_same(drafter: str) -> None:
     """What fills them up is never read: rows that nobody asked for, places without a text, and columns behind it."""
     one, target = case(drafter, forgetful=True), SharedRunner(weights(0), fixed_shapes=True)
     shared = pair(shared=True, share=lambda runner: SharedRunner(runner.model, fixed_shapes=True))  # type: ignore[arg-type]
+    shared = replace(shared, target=ModelRunner.with_graphs(weights(0)))  # so that heads have them as well
     for processor in (GREEDY, SAMPLED[0]):
         found = together(one, processor, 3, shuffled(3), one.drafter(shared), target)
         assert found == alone((drafter,), processor)
@@ -348,17 +350,18 @@ class TestPlanted:
 
     def test_one_generator_for_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """CounterRNG that follow one another across texts make each depend on the others."""
-        generator = torch.Generator().manual_seed(0)
-        monkeypatch.setattr(
-            CounterRNG,
-            "uniform",
-            lambda self, shape, dtype, purpose: torch.rand(tuple(shape), generator=generator, dtype=dtype),
-        )
+        generator = random.Random(0)
+        monkeypatch.setattr(CounterRNG, "raw", lambda self, count, purpose: generator.randbytes(8 * count))
         assert self.fails("model", SAMPLED[0])
 
     def test_results_that_are_handed_to_the_wrong_text(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        honest = SharedRunner.run
-        monkeypatch.setattr(SharedRunner, "run", lambda self, feeds: honest(self, feeds)[::-1])
+        honest = SharedRunner.run_flat
+
+        def reversed_rows(self: SharedRunner, *args: Any) -> Output:
+            whole = honest(self, *args)
+            return Output(whole.logits.flip(0), whole.hidden)
+
+        monkeypatch.setattr(SharedRunner, "run_flat", reversed_rows)
         assert self.fails("none")
 
 

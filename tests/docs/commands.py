@@ -68,6 +68,7 @@ RULES = {
     "--group site mkdocs": Rule(Kind.LEFT_OUT, "serves until it is stopped; .ci/run builds the site"),
     "--group mutation scripts/mutate.py": Rule(Kind.LEFT_OUT, "half an hour, and it needs cosmic-ray"),
     "scripts/lookup_cost.py": Rule(Kind.PARSED, "minutes, and it loads no model"),
+    "scripts/batch_cost.py": Rule(Kind.PARSED, "a minute, and it measures the machine alone"),
     "--with arctic-inference scripts/suffix_reference.py": Rule(Kind.LEFT_OUT, "builds arctic-inference, a minute"),
     "scripts/other_tokenizer.py": Rule(Kind.PARSED, "writes a checkpoint of 270 MB"),
     "scripts/train_drafter.py": Rule(Kind.CHECKED, "an hour"),

@@ -41,14 +41,22 @@ class CounterRNG:
 
     def uniform(self, shape: Sequence[int], dtype: torch.dtype, purpose: Purpose) -> Tensor:
         """The next ones for a purpose, on the CPU; as fine as the format's fraction."""
-        count, before = prod(shape), self._asked.get(purpose, 0)
+        return _numbers(self.raw(prod(shape), purpose), dtype).view(*shape)
+
+    def raw(self, count: int, purpose: Purpose) -> bytes:
+        """The next `count` ones for a purpose, 8 bytes each."""
+        before = self._asked.get(purpose, 0)
         self._asked[purpose] = before + count
-        whole = np.frombuffer(self._bytes(purpose, 8 * (before + count)), dtype="<u8")[before:]
-        bits = 53 if dtype == torch.float64 else 24
-        return torch.from_numpy((whole >> np.uint64(64 - bits)) * 0.5**bits).to(dtype).view(*shape)
+        return self._bytes(purpose, 8 * (before + count))[8 * before :]
 
     def _bytes(self, purpose: str, count: int) -> bytes:
         return shake_128(self._key + f"{self._position} {purpose}".encode()).digest(count)
+
+
+def _numbers(raw: bytes, dtype: torch.dtype) -> Tensor:
+    """Numbers `[n]` of 8 bytes each."""
+    bits = 53 if dtype == torch.float64 else 24
+    return torch.from_numpy((np.frombuffer(raw, dtype="<u8") >> np.uint64(64 - bits)) * 0.5**bits).to(dtype)
 
 
 class RandomRequest(NamedTuple):
@@ -106,6 +114,10 @@ def uniform_each(
     """Uniform numbers of several sequences, one behind the other; so many of each. They travel together."""
     if len(rngs) == 1:
         return uniform(shapes[0], rngs[0], device, dtype, purpose)
+    if all(type(rng) is CounterRNG for rng in rngs):
+        raw = b"".join(rng.raw(prod(shape), purpose) for shape, rng in zip(shapes, rngs, strict=True))  # type: ignore[union-attr]
+        if raw:
+            return moved(_numbers(raw, dtype).view(-1, *shapes[0][1:]), device)
     there, each = torch.device("cpu"), zip(shapes, rngs, strict=True)
     parts = [uniform(shape, rng, there, dtype, purpose) for shape, rng in each if shape[0]]
     return moved(torch.cat(parts), device) if parts else torch.empty(0, device=device, dtype=dtype)

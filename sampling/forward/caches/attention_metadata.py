@@ -1,6 +1,8 @@
 """What the sequences of a forward feed, and how they attend: padded side by side, or each by itself."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor
 from sampling.forward.kernels.attention import attend_on
 from sampling.forward.kernels.batch_invariant import AttentionPattern
 from sampling.forward.kernels.scores import Masks, Scores
+from utils.device.sent import sent
 
 if TYPE_CHECKING:
     from sampling.forward.caches.rows_slot import RowsSlot
@@ -34,6 +37,20 @@ class QueryRows:
     def start(self) -> int:
         """Where the first of them goes."""
         return self.slot.length - self.gone
+
+
+def wanted_rows(feeds: Sequence[QueryRows], wanted: Sequence[int] | None, device: torch.device) -> int | Tensor:
+    """Which of the flat rows are asked for: so many of each feed, from its end; None = all.
+
+    A number where those are the last rows of all.
+    """
+    counts = [feed.count for feed in feeds]
+    if wanted is None or list(wanted) == counts:
+        return sum(counts)
+    if len(feeds) == 1:
+        return wanted[0]
+    ends = accumulate(counts)
+    return sent([row for rows, end in zip(wanted, ends, strict=True) for row in range(end - rows, end)], device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +119,7 @@ def _apart(layout: PerSequenceAttention, query: Tensor, keys: Tensor, values: Te
 
 def visible(base: Tensor, seen: Tensor, columns: int) -> Tensor:
     """Which columns each row sees, `[sequences, rows, columns]` bool: see `RowsCache.lay_out_side`."""
-    rows = seen.shape[1]
+    rows, apart = seen.shape[1:]
     behind = torch.arange(columns, device=seen.device) - base.unsqueeze(1)
-    rows_seen = seen.gather(2, behind.clamp(0, rows - 1).unsqueeze(1).expand(-1, rows, -1))
-    return (behind < 0).unsqueeze(1) | ((behind < rows).unsqueeze(1) & rows_seen)
+    rows_seen = seen.gather(2, behind.clamp(0, apart - 1).unsqueeze(1).expand(-1, rows, -1))
+    return (behind < 0).unsqueeze(1) | ((behind < apart).unsqueeze(1) & rows_seen)

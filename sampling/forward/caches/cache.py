@@ -145,7 +145,6 @@ class SequenceCache(ABC):
         refuse_crop(self.length, length)
         self.length = length
 
-    @torch.inference_mode()
     def keep(self, base: int, path: Sequence[int]) -> None:
         """Of the rows written from `base` on, keep row `base` and the accepted drafts.
 
@@ -154,7 +153,8 @@ class SequenceCache(ABC):
         length 13.
         """
         if not is_chain(path):
-            self.move(sent(path, self.device) + base + 1, base + 1)
+            with torch.inference_mode():
+                self.move(sent(path, self.device) + base + 1, base + 1)
         self.crop(base + 1 + len(path))
 
     def positions(self, count: int, parents: Sequence[int] | None = None) -> Tensor:

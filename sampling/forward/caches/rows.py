@@ -123,7 +123,8 @@ class RowsCache:
         """The same for many sequences side by side, the first of all.
 
         of, rows: `[N]`, whose each flat row is and where it goes there. at: `[N]`, where it lies among `sequences x
-        rows`. base: `[sequences]`, rows that all of a sequence's rows see. seen: `[sequences, rows, rows]` bool.
+        rows`. base: `[sequences]`, rows that all of a sequence's rows see. seen: `[sequences, rows, m]` bool, which of
+        the m rows behind those each sees.
         """
         if self.split_keys:
             mask, sees = None, SplitKeys.of(base, seen)

@@ -82,7 +82,7 @@ class LeanModel:
         """What computes its products, as a user calls it; None where there was no choice."""
         return kernel_name(self.layers[0].qkv, self.device)
 
-    @property
+    @cached_property
     def woken(self) -> tuple[Woken, ...]:
         """See `experts_of`."""
         return tuple(layer.experts.woken for layer in self.layers if layer.experts)

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 import torch
 
+from sampling.engine import Text
 from sampling.forward.caches.fixed import BUCKET
 from sampling.forward.causal_model import Shareable
 from sampling.forward.graphs import sequence_graphs
@@ -25,6 +26,7 @@ from sampling.methods.tables import DRAFTERS, METHODS
 from sampling.methods.verifiers import make_verifier
 from sampling.pair.model_info import ModelInfo
 from sampling.pair.pair import Pair
+from sampling.pair.pair_engine import PairEngine
 from tests.heads import random_heads
 from tests.pretend_cuda import Crossings, Pretend, pretended, watched
 from tests.tiny import TOKENS, WIDE, llama, random_model
@@ -188,3 +190,32 @@ def test_in_one_width_the_target_runs_one_forward_for_all(
     assert said[: len(plain)] == plain[: len(said)]
     assert {shape[1:] for shape in shapes} <= {(rows, (WIDTH,), (WIDTH,), (WIDTH, WIDTH)) for rows in (0, WIDTH)}
     assert {shape[0] for shape in shapes} == {BUCKET}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("target", {}),
+        ("target", {"processor": SAMPLED}),
+        ("speculative", {"gamma": "4"}),
+        ("speculative", {"gamma": "4", "processor": SAMPLED}),
+        ("mtp", {"gamma": "4"}),
+        ("eagle", {"gamma": "4", "processor": SAMPLED}),
+        ("medusa", {"gamma": "3"}),
+        ("prompt_lookup", {}),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "-".join(one.values()),
+)
+def test_a_round_of_many_texts_is_read_once(there: Pair, name: str, values: dict[str, str]) -> None:
+    settings = Settings()
+    settings.assign_all({**values, "length": "100"}.items())
+    engine = PairEngine(there)
+    batch = engine.batch(name, {**settings}, 3)
+    for number in range(3):
+        batch.admit(engine.request(name, {**settings}, Text(None, tuple(PROMPT[number:]), 100)))
+    for _ in range(SKIPPED):
+        batch.play()
+    with watched() as found:
+        played = [batch.play() for _ in range(ROUNDS)]
+    assert all(isinstance(round, Round) for rounds in played for _, round in rounds)
+    assert (found.count("read"), found.count("sent")) == (ROUNDS, 0), found.told()

@@ -1,0 +1,184 @@
+"""The phases of a round, for one sequence or many: what can be asked of all at once is asked once.
+
+An error in one sequence is its result, which passes through the phases behind it, and the others do not notice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from sampling import sequence
+from sampling.drafter import Drafter, stepwise
+from sampling.forward.caches.attention_metadata import QueryRows
+from sampling.forward.causal_model import Output
+from sampling.forward.requests import StepGenerator, attempt, run_batched
+from sampling.forward.runner import request_forward
+from sampling.forward.sharing import SequenceSlot, SharedRunner
+from sampling.proposal import Proposal
+from sampling.verify.verdict import Verdict
+from sampling.verify.verify import RoundInput, Verification
+from utils.device.sent import sent
+from utils.events import Round
+
+
+def draft_all(seqs: Sequence[sequence.Sequence], drafter: Drafter) -> tuple[list[Proposal | Exception], list[float]]:
+    """The drafts of the round, and the host's seconds for each sequence.
+
+    Those that are drafted together share the time of that by their forwards.
+    """
+    begun = perf_counter()
+    results: list[Proposal | Exception | None] = [attempt(_begin, seq) for seq in seqs]
+    able = [number for number, error in enumerate(results) if error is None]
+    for number, proposal in zip(able, drafter.propose_together([seqs[number] for number in able]), strict=True):
+        results[number] = proposal
+    weights = [1 + len(one) if isinstance(one, Proposal) else 1 for one in results]
+    share = (perf_counter() - begun) / sum(weights)
+    seconds = [share * weight for weight in weights]
+    rest = [number for number, result in enumerate(results) if result is None]
+    asked, own_s = run_batched([_draft(seqs[number], drafter) for number in rest])
+    for number, one, own in zip(rest, asked, own_s, strict=True):
+        results[number] = one
+        seconds[number] += own
+    return [result for result in results if result is not None], seconds
+
+
+def _begin(seq: sequence.Sequence) -> None:
+    """The rule first learns the verdict and the times of the last round."""
+    assert seq.runner.length == len(seq.tokens) - 1, "the cache holds every token but the last"
+    if seq.last is not None:
+        seq.rule.update(seq.last)
+    seq.rng.at(seq.position)
+
+
+def _draft(seq: sequence.Sequence, drafter: Drafter) -> StepGenerator[Proposal]:
+    return (yield from stepwise(drafter.propose(seq, seq.rule, seq.room)))
+
+
+_NOTHING = Output(torch.empty(0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """What the target says of each sequence's rows.
+
+    flat: of all rows that went through one forward, one sequence's behind the other's; their states are there alone.
+    starts: for each sequence where its rows begin there; -1 where it has none.
+    """
+
+    outputs: list[Output | Exception]
+    flat: Output | None = None
+    starts: tuple[int, ...] = ()
+
+    def keep_states(self, seqs: Sequence[sequence.Sequence], rounds: Sequence[Round | Exception]) -> None:
+        """Give each sequence the hidden states of its root and its accepted drafts, see `kept_states`."""
+        if self.flat is None or not self.flat.hidden:
+            return
+        kept = [
+            (seq, [start, *(start + 1 + row for row in round.path)])
+            for seq, start, round in zip(seqs, self.starts, rounds, strict=True)
+            if not isinstance(round, Exception)
+        ]
+        if kept:
+            rows = sent([row for _, mine in kept for row in mine], seqs[0].device)
+            counts = [len(mine) for _, mine in kept]
+            parts = {layer: states.index_select(0, rows).split(counts) for layer, states in self.flat.hidden.items()}
+            for number, (seq, _) in enumerate(kept):
+                seq.hidden = {layer: states[number] for layer, states in parts.items()}
+
+
+def forward_all(
+    seqs: Sequence[sequence.Sequence], proposals: Sequence[Proposal | Exception], hidden: Sequence[int]
+) -> Forwarded:
+    """The target's forward over the last token and the n drafts of each sequence: n + 1 rows."""
+    if (owner := _owner(seqs)) is not None:
+        return _forward_flat(owner, seqs, proposals, hidden)
+    outputs, _ = run_batched([attempt(_forward, *each, hidden) for each in zip(seqs, proposals, strict=True)])
+    return Forwarded(outputs)
+
+
+def _forward(seq: sequence.Sequence, proposal: Proposal, hidden: Sequence[int]) -> StepGenerator[Output]:
+    tokens = torch.cat([sent(seq.tokens[-1:], seq.device), proposal.tokens])
+    return (yield from request_forward(seq.runner, tokens, proposal.parents, hidden))
+
+
+def _owner(seqs: Sequence[sequence.Sequence]) -> SharedRunner | None:
+    """The model that all sequences share; None where each has a runner of its own."""
+    owners = [seq.runner.owner if isinstance(seq.runner, SequenceSlot) else None for seq in seqs]
+    return owners[0] if all(owner is owners[0] for owner in owners) else None
+
+
+def _forward_flat(
+    owner: SharedRunner,
+    seqs: Sequence[sequence.Sequence],
+    proposals: Sequence[Proposal | Exception],
+    hidden: Sequence[int],
+) -> Forwarded:
+    """One forward over the rows of all sequences, whose ids and layout travel together."""
+    outputs, fine = list[Output | Exception](), list[tuple[int, QueryRows, Tensor]]()
+    for number, each in enumerate(zip(seqs, proposals, strict=True)):
+        laid = attempt(_laid, *each)
+        outputs.append(laid if isinstance(laid, Exception) else _NOTHING)
+        if not isinstance(laid, Exception):
+            fine.append((number, *laid))
+    if not fine:
+        return Forwarded(outputs)
+    numbers, rows, drafts = zip(*fine, strict=True)
+    ids = _roots_and_drafts([seqs[number].tokens[-1] for number in numbers], drafts, owner.device)
+    whole = owner.run_flat(rows, ids, hidden)
+    starts, start = [-1] * len(seqs), 0
+    for number, logits in zip(numbers, whole.logits.split([feed.count for feed in rows]), strict=True):
+        outputs[number], starts[number] = Output(logits), start
+        start += logits.shape[0]
+    return Forwarded(outputs, whole, tuple(starts))
+
+
+def _laid(seq: sequence.Sequence, proposal: Proposal) -> tuple[QueryRows, Tensor]:
+    """The rows of a sequence, and its drafts."""
+    assert isinstance(seq.runner, SequenceSlot)
+    return seq.runner.rows(1 + len(proposal), proposal.parents), proposal.tokens
+
+
+def _roots_and_drafts(roots: Sequence[int], drafts: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Each root with its drafts behind it, `[N]`; the roots and the order are sent at once."""
+    counts = [one.shape[0] for one in drafts]
+    if not any(counts):
+        return sent(roots, device)
+    order, behind = list[int](), len(roots)
+    for number, count in enumerate(counts):
+        order.append(number)
+        order.extend(range(behind, behind + count))
+        behind += count
+    there = sent([*roots, *order], device)
+    return torch.cat([there[: len(roots)], *drafts]).index_select(0, there[len(roots) :])
+
+
+def judge_all(
+    seqs: Sequence[sequence.Sequence],
+    proposals: Sequence[Proposal | Exception],
+    forwarded: Forwarded,
+    verification: Verification,
+) -> list[Verdict | Exception]:
+    """Verify the drafts of all sequences with the target's logits, which are read once."""
+    inputs = [attempt(_input, *each) for each in zip(seqs, proposals, forwarded.outputs, strict=True)]
+    feeds = [one for one in inputs if not isinstance(one, Exception)]
+    lie_flat = all(seq.changes is None for seq in seqs) and len(feeds) == sum(start >= 0 for start in forwarded.starts)
+    flat = forwarded.flat.logits if forwarded.flat is not None and lie_flat else None
+    verdicts = iter(verification.run(feeds, flat) if feeds else ())
+    return [one if isinstance(one, Exception) else next(verdicts) for one in inputs]
+
+
+def _input(seq: sequence.Sequence, proposal: Proposal, output: Output) -> RoundInput:
+    logits = output.logits if seq.changes is None else seq.changes.of_round(seq.tokens, proposal, output.logits)
+    return RoundInput(seq, proposal, logits)
+
+
+def observe_all(
+    seqs: Sequence[sequence.Sequence], rounds: Sequence[Round | Exception], drafter: Drafter
+) -> list[Round | Exception]:
+    """The rounds, from which the drafter has learnt; in place of one the error of learning from it."""
+    fine = [(seq, round) for seq, round in zip(seqs, rounds, strict=True) if not isinstance(round, Exception)]
+    errors = iter(drafter.observe_together([seq for seq, _ in fine], [round for _, round in fine]))
+    return [round if isinstance(round, Exception) else next(errors) or round for round in rounds]
