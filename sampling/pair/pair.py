@@ -217,16 +217,13 @@ class Pair:
         return conversation_ids(self.tokenizer, name, window, messages, tools, variables, opens)
 
     def bytes_of(self, token: int) -> bytes:
-        """The bytes that a token stands for; of a special one, and of a tokenizer that tells none, its text's."""
+        """The bytes that a token stands for; of a tokenizer that llguidance cannot read, those of its text."""
         from sampling.grammar.vocabulary import vocabulary_of  # with llguidance, which nobody else needs
 
         try:
-            tokenizer = vocabulary_of(self.tokenizer, self.target.vocab_size, self.stop).tokenizer
+            return vocabulary_of(self.tokenizer, self.target.vocab_size, self.stop).bytes_of(token)
         except UserError:
-            tokenizer = None
-        if tokenizer is None or tokenizer.is_special_token(token):
             return str(self.tokenizer.decode([token])).encode()
-        return tokenizer.decode_bytes([token])
 
     def template_values(self, variables: TemplateVariables) -> dict[str, Any]:
         """What the chat template is told of these: see `prompt_ids`. Raises `UserError` where it does not read them."""

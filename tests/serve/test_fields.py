@@ -89,6 +89,13 @@ def test_a_bias_holds_under_every_method(served: Running) -> None:
         assert found.token_ids == alone(served, prompt, 12, processor=processor).output_ids != plain.token_ids
 
 
+def test_a_token_has_its_bytes(served: Running) -> None:
+    bytes_of, names = served.server.driver.tokens.bytes_of, served.server.driver.tokens.names(range(261))
+    alphabet = {bytes_of(token): token for token in range(4, 260)}
+    assert alphabet.keys() == {bytes([byte]) for byte in range(256)} and bytes_of(260) == b"ab"
+    assert [bytes_of(token).decode() for token in range(4)] == names[:4]
+
+
 def test_an_echo_of_ids_is_their_text(served: Running) -> None:
     choice = completion(served, prompt=[[70, 71], [72]], echo=True, max_tokens=3, **GREEDY).choices
     for each, ids in zip(choice, ([70, 71], [72]), strict=True):
