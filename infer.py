@@ -3,7 +3,6 @@
 import utils.device.threads  # noqa: F401
 
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +20,7 @@ from serve.command import serve
 from utils.device.torchrun import one_voice, refuse_under_torchrun
 from utils.errors import UserError
 from utils.parameter import Values
+from utils.provenance import PROJECT, project_version
 
 if TYPE_CHECKING:
     from repl.session import Session
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from sampling.pair.pair import Pair
 
 
-PROJECT = "speculative-workbench"
 app = typer.Typer(cls=CheckedGroup, add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -58,7 +57,7 @@ def session(
     """Speculative decoding side by side. Without a command: an interactive session."""
     command = context.invoked_subcommand
     if version:
-        typer.echo(f"{PROJECT} {metadata.version(PROJECT)}")
+        typer.echo(f"{PROJECT} {project_version()}")
         raise typer.Exit
     settings = {"length": length, "processor": processor, "seed": seed, "grammar": grammar}
     own = {"methods": methods, **settings, **told, "script": script}

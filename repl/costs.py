@@ -11,7 +11,7 @@ from repl.replies import SectionSheet, SheetSection
 
 if TYPE_CHECKING:
     from sampling.measure.drift import ProfileDrift
-    from sampling.measure.profiling import Measuring
+    from sampling.measure.times.profiling import Measuring
     from sampling.pair.profile import LatencyProfile
 
 _LOOK_S = 0.1
@@ -70,7 +70,7 @@ class Costs:
 
     def ensure(self) -> "LatencyProfile":
         """The profile; what is missing of it is measured now. Ctrl-C keeps nothing; another call begins anew."""
-        from sampling.measure.profiling import BUDGET_S, finished, measuring
+        from sampling.measure.times.profiling import BUDGET_S, finished, measuring
         from utils.device.machine import Machine
 
         engine = self._loading.engine()
@@ -121,7 +121,7 @@ class Costs:
 
     def _stretch(self) -> None:
         """Work until the measurement is whole or a line is entered."""
-        from sampling.measure.profiling import BUDGET_S, measuring
+        from sampling.measure.times.profiling import BUDGET_S, measuring
         from utils.device.machine import Machine
 
         engine = self._loading.engine()

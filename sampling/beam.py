@@ -6,7 +6,7 @@ runs trees of drafts, and no row is computed twice.
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -104,9 +104,15 @@ class BeamSearch:
         read_in(target, prompt, (), handover)
         clock.lap("prefill")
         yield prefilled(len(prompt), clock.stop(), handover)
+        texts = yield from self._rounds(target, prompt[-1], limit, stop, clock)
+        yield Finished(self._reason(texts[0], stop, max_new_tokens), len(texts[0].tokens), tuple(texts))
 
+    def _rounds(
+        self, target: Runner, last: int, limit: int, stop: Collection[int], clock: PhaseClock
+    ) -> Generator[Event, None, list[Hypothesis]]:
+        """All rounds behind the last token of a prompt that was read; the finished texts, the best first."""
         branches = Branches(target)
-        going = [Candidate(0, prompt[-1], 0.0)]
+        going = [Candidate(0, last, 0.0)]
         beams: list[Hypothesis] = [Hypothesis((), 0.0, 0.0)]
         hypotheses: list[Hypothesis] = []
         settled = number = 0
@@ -126,7 +132,7 @@ class BeamSearch:
             )
             settled = len(common)
             number += 1
-        yield Finished(self._reason(hypotheses[0], stop, max_new_tokens), len(hypotheses[0].tokens), tuple(hypotheses))
+        return hypotheses
 
     def _left(
         self, hypotheses: list[Hypothesis], beams: list[Hypothesis], limit: int

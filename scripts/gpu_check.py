@@ -13,18 +13,18 @@ from typing import Annotated
 import typer
 
 ROOT = Path(__file__).resolve().parent.parent
-STAGES = ("right", "fast", "real", "train")
+STAGES = ("probe", "right", "fast", "real", "train")
 LIMIT_S = 540.0
 """Behind this a stage is ended; it begins nothing new long before."""
 
 Stages = Annotated[list[str] | None, typer.Argument(metavar="[STAGE]...", help=f"{', '.join(STAGES)}; default: all")]
-Out = Annotated[Path, typer.Option(metavar="DIR", help="where each stage writes STAGE.json and what else it makes")]
+Out = Annotated[Path, typer.Option(metavar="DIR", help="where STAGE.json goes; all else goes into DIR-work")]
 Device = Annotated[str, typer.Option(help="cuda, cuda:1 or cpu")]
 Tiny = Annotated[bool, typer.Option("--tiny", help="tiny models and few tokens: a dry run, in seconds on a CPU")]
 
 
 def main(stages: Stages = None, *, out: Out, device: Device = "cuda", tiny: Tiny = False) -> None:
-    """Run the stages one after the other, each for nine minutes at most, also where an earlier one fails.
+    """Run the stages, each for nine minutes at most (`probe`: one), also where an earlier one fails.
 
     Exit status: 0 all went well; 1 a stage
     failed; 2 the call is wrong.
@@ -58,6 +58,8 @@ def run(name: str, out: Path, device: str, tiny: bool) -> bool:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        for half_written in out.glob(".*.new"):
+            half_written.unlink()
 
 
 if __name__ == "__main__":

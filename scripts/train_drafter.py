@@ -53,7 +53,8 @@ Steps = Annotated[int, typer.Option(min=1, max=8, help="number of drafts ahead t
 Layers = Annotated[
     int,
     typer.Option(
-        min=1, help="blocks of a distilled model, of a P-EAGLE or DSpark head or of each Medusa or Hydra head"
+        min=1,
+        help="blocks of a distilled model, of an EAGLE, MTP, P-EAGLE or DSpark head or of each Medusa or Hydra head",
     ),
 ]
 DraftVocab = Annotated[

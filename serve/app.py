@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,11 @@ from serve.requests.body import Model, check_name, read_chat, read_completion
 from serve.requests.tokenizing import detokenized, tokenized
 from serve.served import Served
 from serve.streams import Answers, event, following, unless_gone
+from utils.provenance import project_version
 
 _PAGE = Path(__file__).with_name("page.html")
 _LOOKS_S = 0.2
-VERSION = version("speculative-workbench")
+VERSION = project_version()
 
 
 class Server:

@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """What takes minutes runs where it is asked for: `-m slow`, or by its name."""
     if any("::" in argument for argument in config.args):
         return
-    for marker in {"slow", "triton"} - set(config.option.markexpr.split()):
+    for marker in {"gpu_rehearsal", "slow", "triton"} - set(config.option.markexpr.split()):
         for item in items:
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=f"takes minutes; run with -m {marker}"))

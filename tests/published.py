@@ -109,6 +109,41 @@ def eagle31(flag: str) -> Made:
     return config, weights | {"input_norm.weight": 1 + random(3 * SIZE)}
 
 
+def eagle3_of_target_depth() -> Made:
+    """Its one layer is called `midlayer`, and its config repeats the number of layers of a target."""
+    return eagle3(num_hidden_layers=40)
+
+
+def counted(count: int, later_norm: str = "input_layernorm") -> dict[str, Tensor]:
+    """So many `layers.N`: the first reads embedding and feature, the others what the one before gives."""
+    weights = block("layers.0.", 2 * SIZE) | norms("layers.0.hidden_norm", "layers.0.input_layernorm", "norm")
+    for number in range(1, count):
+        weights |= block(f"layers.{number}.") | norms(f"layers.{number}.{later_norm}")
+    return weights | linear("fc", SIZE, 3 * SIZE) | linear("lm_head", DRAFTED, SIZE) | vocabulary()
+
+
+def eagle3_counted(count: int, later_norm: str = "input_layernorm", **extra: Any) -> Made:
+    """vLLM's layout, or TensorRT-LLM's, where the norm in front of a later layer is `hidden_norm`."""
+    config = LLAMA | {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": DRAFTED}
+    return config | {"num_hidden_layers": count, **extra}, counted(count, later_norm)
+
+
+def speculators_eagle3_layers() -> Made:
+    """Three layers, of which the first and the last have a window."""
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+    inner = LLAMA | {"num_hidden_layers": 3, "layer_types": kinds, "sliding_window": 5}
+    return speculators("eagle3", inner, draft_vocab_size=DRAFTED), counted(3)
+
+
+def eagle4() -> Made:
+    """One layer with a window, all tokens, EAGLE-3.1's norms and feedback, and a candidate head beside `lm_head`."""
+    config = LLAMA | {"architectures": ["LlamaForCausalLMEagle4"], "sliding_window": 6, "norm_output": True}
+    weights = {name: weight for name, weight in counted(1).items() if name not in ("d2t", "t2d")}
+    weights |= norms(*(f"fc_norm.{place}" for place in range(3))) | linear("lm_head", VOCAB, SIZE)
+    weights |= linear("efficient_lm_head_down_proj", 7, SIZE) | linear("efficient_lm_head", VOCAB, 7)
+    return config | {"fc_norm": True}, weights | {"embed_tokens.weight": random(VOCAB, SIZE)}
+
+
 def eagle3_narrow() -> Made:
     """Narrower than its target, and so with an embedding of its own."""
     narrow = 32
@@ -171,6 +206,13 @@ def speculators_parallel() -> Made:
     flags = {"norm_before_residual": True, "eagle_aux_hidden_state_layer_ids": [1, 2], "draft_vocab_size": DRAFTED}
     made = speculators("peagle", LLAMA | {"num_hidden_layers": 2}, mask_token_id=5, **flags)
     made["speculators_config"]["proposal_methods"] = [{"proposal_type": "greedy", "speculative_tokens": 3}]
+    return made, weights
+
+
+def speculators_parallel_windows() -> Made:
+    """The second layer sees three rows, mask rows among them."""
+    made, weights = speculators_parallel()
+    made["transformer_layer_config"] |= {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 3}
     return made, weights
 
 

@@ -47,8 +47,8 @@ def norm(weights: Weights, name: str, x: Tensor, config: Mapping[str, Any]) -> T
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + config["rms_norm_eps"]) * weights[f"{name}.weight"]
 
 
-def attention(w: Weights, x: Tensor, config: Mapping[str, Any]) -> Tensor:
-    """Causal attention of rows `[n, width]`, at the positions 0 to n - 1."""
+def attention(w: Weights, x: Tensor, config: Mapping[str, Any], window: int | None = None) -> Tensor:
+    """Causal attention of rows `[n, width]`, at the positions 0 to n - 1; of the last `window` of them."""
     count, heads, kv_heads = len(x), config["num_attention_heads"], config["num_key_value_heads"]
     query, keys, values = (
         layer(w, f"{name}_proj", x).view(count, number, -1).transpose(0, 1)
@@ -62,13 +62,16 @@ def attention(w: Weights, x: Tensor, config: Mapping[str, Any]) -> Tensor:
     query, keys = (turned[0] for turned in apply_rotary_pos_emb(query[None], keys[None], cos, sin))
     keys, values = (rows.repeat_interleave(heads // kv_heads, 0) for rows in (keys, values))
     scores = query @ keys.transpose(1, 2) / query.shape[-1] ** 0.5
-    scores = scores.masked_fill(torch.ones(count, count, dtype=torch.bool).triu(1), float("-inf"))
+    seen = torch.ones(count, count, dtype=torch.bool).tril()
+    if window is not None:
+        seen = seen.triu(1 - window)
+    scores = scores.masked_fill(~seen, float("-inf"))
     return layer(w, "o_proj", (scores.softmax(-1) @ values).transpose(0, 1).reshape(count, -1))
 
 
-def decoder(w: Weights, x: Tensor, read: Tensor, config: Mapping[str, Any]) -> Tensor:
+def decoder(w: Weights, x: Tensor, read: Tensor, config: Mapping[str, Any], window: int | None = None) -> Tensor:
     """x + attention of what is read, then x + SwiGLU of its norm."""
-    x = x + attention(part(w, "self_attn."), read, config)
+    x = x + attention(part(w, "self_attn."), read, config, window)
     inner = norm(w, "post_attention_layernorm", x, config)
     gate, up = layer(w, "mlp.gate_proj", inner), layer(w, "mlp.up_proj", inner)
     return x + layer(w, "mlp.down_proj", F.silu(gate) * up)
@@ -131,23 +134,31 @@ def speculators_eagle(text: Text, config: Mapping[str, Any], w: Weights) -> Tens
 
 
 def eagle3(text: Text, config: Mapping[str, Any], w: Weights) -> Tensor:
-    """The states that three layers of the target read, low to high, or those that the config names."""
+    """The states that three layers of the target read, low to high, or those that the config names.
+
+    Of several layers the first reads embedding and feature, each later one what the one before gives.
+    """
     inner = config.get("transformer_layer_config", config)
     count = text.model.config.num_hidden_layers
     asked = [layer + 1 for layer in config.get("eagle_config", {}).get("eagle_aux_hidden_state_layer_ids", ())]
     asked = asked or config.get("eagle_aux_hidden_state_layer_ids") or sorted({count - 3, count // 2, 2})
     block = "midlayer." if "midlayer.hidden_norm.weight" in w else "layers.0."
-    rows = torch.arange(len(w["d2t"])) + w["d2t"]
+    rows = torch.arange(len(w["d2t"])) + w["d2t"] if "d2t" in w else torch.arange(len(w["lm_head.weight"]))
+    vocab = text.model.config.vocab_size
 
     def run(embedded: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
         normed = norm(w, f"{block}hidden_norm", feature, inner)
         read = torch.cat([norm(w, f"{block}input_layernorm", embedded, inner), normed], -1)
         base = normed if config.get("norm_before_residual") else feature
-        state = decoder(part(w, block), base, read, inner)
+        state = decoder(part(w, block), base, read, inner, window_of(inner, 0))
+        for number in range(1, inner["num_hidden_layers"] if block == "layers.0." else 1):
+            own = part(w, f"layers.{number}.")
+            named = "input_layernorm" if "input_layernorm.weight" in own else "hidden_norm"
+            state = decoder(own, state, norm(own, named, state, inner), inner, window_of(inner, number))
         last = norm(w, "norm", state, inner)
         drafted = layer(w, "lm_head", last)
         fed_back = last if config.get("norm_output") else state
-        return drafted.new_full((len(state), len(w["t2d"])), float("-inf")).index_copy(1, rows, drafted), fed_back
+        return drafted.new_full((len(state), vocab), float("-inf")).index_copy(1, rows, drafted), fed_back
 
     states = text.states()
     read = [states[number] for number in asked]
@@ -156,6 +167,15 @@ def eagle3(text: Text, config: Mapping[str, Any], w: Weights) -> Tensor:
     joined = torch.cat(read, -1)
     feature = layer(w, "fc", norm(w, "input_norm", joined, inner) if config.get("norm_before_fc") else joined)
     return recurrent(text, w.get("embed_tokens.weight", text.embedding()), feature, run)
+
+
+def window_of(config: Mapping[str, Any], number: int) -> int | None:
+    """The window of a layer: as a test lists it, by its type, or of every layer of EAGLE-4."""
+    if "windows" in config:
+        return config["windows"][number] or None
+    four = "LlamaForCausalLMEagle4" in config.get("architectures", ())
+    kinds = config.get("layer_types") or ["sliding_attention" if four else "full_attention"] * (number + 1)
+    return config["sliding_window"] if kinds[number] == "sliding_attention" else None
 
 
 def parallel_eagle(text: Text, config: Mapping[str, Any], w: Weights) -> Tensor:
@@ -171,10 +191,11 @@ def parallel_eagle(text: Text, config: Mapping[str, Any], w: Weights) -> Tensor:
     first = "midlayer." if "midlayer.hidden_norm.weight" in w else "layers.0."
     normed = norm(w, f"{first}hidden_norm", feature, inner)
     read = torch.cat([norm(w, f"{first}input_layernorm", embedding[tokens], inner), normed], -1)
-    x = decoder(part(w, first), normed if config.get("norm_before_residual") else feature, read, inner)
+    base = normed if config.get("norm_before_residual") else feature
+    x = decoder(part(w, first), base, read, inner, window_of(inner, 0))
     for number in range(1, inner["num_hidden_layers"]):
         own = part(w, f"layers.{number}.")
-        x = decoder(own, x, norm(own, "input_layernorm", x, inner), inner)
+        x = decoder(own, x, norm(own, "input_layernorm", x, inner), inner, window_of(inner, number))
     drafted = layer(w, "lm_head", norm(w, "norm", x[-3:], inner))
     rows = torch.arange(len(w["d2t"])) + w["d2t"]
     return drafted.new_full((3, len(w["t2d"])), float("-inf")).index_copy(1, rows, drafted)

@@ -23,11 +23,11 @@ from repl.files import script
 from sampling.api.custom_generate import speculative
 from sampling.forward.kernels.formats import refuse_format
 from sampling.handover import other_text
-from sampling.loading.contents import reads_more
 from sampling.loading.options import LoadOptions
 from sampling.loading.origin import resolve
 from sampling.loading.pairs import load_pair
 from sampling.loading.refusals.checks import common_vocabulary, refuse_config, refuse_two_kinds
+from sampling.loading.refusals.contents import reads_more
 from sampling.methods.chat_template import TemplateVariables
 from sampling.methods.settings import Settings
 from sampling.pair import pair_messages

@@ -1,8 +1,9 @@
-"""Where the program keeps what it made, and files that appear whole or not at all."""
+"""Where the program keeps what it made, files that appear whole or not at all, and pages from templates."""
 
 import os
 import secrets
 from pathlib import Path
+from typing import Any
 
 from platformdirs import user_cache_dir
 
@@ -61,3 +62,17 @@ def checked_name(text: str, what: str) -> str:
     if not text.strip(" .") or len(text.encode()) > _LONGEST_NAME or not text.isprintable() or set(text) & set("/\\"):
         raise wrong_value(what, text, f"a name for files, without / and \\ and of at most {_LONGEST_NAME} bytes")
     return text
+
+
+def rendered(template: Path, **values: Any) -> str:
+    """The page that a template file makes of these values, which are text; a name that it lacks is an error."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    templates = Environment(
+        loader=FileSystemLoader(template.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return templates.get_template(template.name).render(**values)

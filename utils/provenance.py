@@ -4,6 +4,7 @@ import hashlib
 import platform
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 CHECKOUT = (ROOT / "pyproject.toml").is_file()
 """Whether this is the project's own folder; else an installed wheel, where nothing is written."""
+PROJECT = "speculative-workbench"
 HOST = platform.node()
 # What decides a row; what shows or reports rows may change between two runs into one file.
 _SOURCES = (
@@ -77,6 +79,15 @@ def commit(root: Path = ROOT) -> tuple[str | None, bool | None]:
         return head.strip(), bool(_git(root, "status", "--porcelain", "--untracked-files=no").strip())
     except (OSError, subprocess.CalledProcessError):
         return None, None
+
+
+def project_version() -> str:
+    """This project's: that of its package, or of its own folder where it is not installed; "unknown" where neither."""
+    try:
+        return version(PROJECT)
+    except PackageNotFoundError:
+        said = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8")) if CHECKOUT else {}
+        return str(said.get("project", {}).get("version", "unknown"))
 
 
 def versions(names: Iterable[str] = ("torch", "transformers", "numpy")) -> dict[str, str]:

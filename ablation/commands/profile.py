@@ -49,7 +49,7 @@ def profile(
 
 def _measured(pair: "Pair", seconds: float) -> "LatencyProfile":
     from ablation.run.progress.bar import told
-    from sampling.measure.profiling import measure
+    from sampling.measure.times.profiling import measure
 
     with told("profile") as tell:
         return measure(pair, lambda share: tell(int(share * _PARTS), _PARTS), seconds)

@@ -30,6 +30,21 @@ if TYPE_CHECKING:
 # Of fewer, intervals from resampling prompts say little.
 _FEW_PROMPTS, _FEW_TOKENS = 6, 1000
 FULL, ROUNDED, USUAL = WEIGHTS[0], WEIGHTS[1:], EVERYWHERE[1:]
+_USUAL = ",".join(USUAL)
+
+Formats = Annotated[
+    str,
+    typer.Option(metavar="NAME,...", help=f"Of {', '.join(ROUNDED)}; default: {', '.join(USUAL)}.", show_default=False),
+]
+Prompts = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SET|FILE", help="A built-in set or a file of prompts; repeatable; default: all built-in sets."
+    ),
+]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number of prompts, taken from the sets in turn.")]
+Length = Annotated[int, typer.Option(min=1, help="Maximum number of new tokens, for prompts without their own.")]
+Output = Annotated[Path | None, typer.Option(metavar="FILE.jsonl", help="Write the JSON objects to this file as well.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +63,14 @@ class TargetOptions:
 @opened(models=TargetOptions, told=TemplateOptions)
 def quality(
     *,
-    formats: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,...", help=f"Of {', '.join(ROUNDED)}; default: {', '.join(USUAL)}.", show_default=False
-        ),
-    ] = ",".join(USUAL),
-    prompts: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SET|FILE", help="A built-in set or a file of prompts; repeatable; default: all built-in sets."
-        ),
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of prompts, taken from the sets in turn.")] = 20,
-    length: Annotated[
-        int, typer.Option(min=1, help="Maximum number of new tokens, for prompts without their own.")
-    ] = 100,
+    formats: Formats = _USUAL,
+    prompts: Prompts = None,
+    limit: Limit = 20,
+    length: Length = 100,
     told: Values,
     models: Values,
     json: Json = False,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE.jsonl", help="Write the JSON objects to this file as well.")
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Compare the target's weights in rounded formats with the full ones: quality, memory and speed, side by side.
 

@@ -107,11 +107,10 @@ def run(
     finished is reported.
     """
     from ablation.commands import request
-    from ablation.plan.choice import choose_methods
+    from ablation.plan.choice import choose_methods, plain_plan
     from ablation.plan.engines import parse_engines, sides
     from ablation.plan.file import read_loads
     from ablation.plan.formats import compared, to_load
-    from ablation.plan.grid import plain_plan
 
     with exit_statuses():
         config = request.choose_config(speculative_config, methods, models)

@@ -10,10 +10,24 @@ from pathlib import Path
 from utils.provenance import ROOT
 
 _GRACE_S = 30.0
+_KEPT = 6000
 
 
 class CallFailed(Exception):
-    """A command ended with another status than it should have; the last line that it said."""
+    """A command ended with another status than it should have; the last line that it said. A note has more."""
+
+    @classmethod
+    def of(cls, command: str, status: int, said: str) -> "CallFailed":
+        last = (said.strip() or "nothing was said").splitlines()[-1]
+        error = cls(f"{command} ended with {status}: {last}")
+        error.add_note(said[-_KEPT:])
+        return error
+
+
+def environment() -> dict[str, str]:
+    """That of this process, in which Python finds the project wherever it is started."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def call(words: Sequence[str], log: Path, seconds: float, allowed: Sequence[int] = (0,)) -> str:
@@ -22,20 +36,17 @@ def call(words: Sequence[str], log: Path, seconds: float, allowed: Sequence[int]
     After so many seconds it is asked to stop as by Ctrl-C, and ended where that does not help. Raises `CallFailed` for
     a status that is not allowed.
     """
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background; what it begins would not hear us
         signal.signal(signal.SIGINT, signal.default_int_handler)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(
-            [sys.executable, *words], cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT
+            [sys.executable, *words], cwd=ROOT, env=environment(), stdout=file, stderr=subprocess.STDOUT
         )
         status = _waited(process, seconds)
     said = log.read_text(encoding="utf-8", errors="replace")
     if status not in allowed:
-        last = (said.strip() or "nothing was said").splitlines()[-1]
-        raise CallFailed(f"{' '.join(words[:3])} ended with {status}: {last}")
+        raise CallFailed.of(" ".join(words[:3]), status, said)
     return said
 
 

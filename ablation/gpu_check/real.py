@@ -7,6 +7,7 @@ from rich.table import Table
 
 from ablation.gpu_check.calls import call
 from ablation.gpu_check.models import save_tiny
+from ablation.gpu_check.packed import pack
 from ablation.gpu_check.record import LeftOut, StageRecord
 from ablation.report.load import load_results
 from ablation.report.tables.summary import ALL, summarise
@@ -26,15 +27,17 @@ _STOPPED = 130  # a plan that was asked to stop has reported what it has
 
 def real(record: StageRecord) -> Table:
     """The plans, as scripts/run_ablation.py runs them; `engines` has transformers beside our loop."""
-    options = save_tiny(record.folder / "tiny", _DRY_WINDOW) if record.tiny else {}
-    for plan in _DRY_PLANS if record.tiny else _PLANS:
+    options = save_tiny(record.work / "tiny", _DRY_WINDOW) if record.tiny else {}
+    plans = _DRY_PLANS if record.tiny else tuple(_PLANS)
+    for plan in plans:
         record.measure(f"plan: {plan}", partial(_plan, record, plan, options), 0.0 if record.tiny else _LEAST_S)
+    pack(record, "real", (record.work / f"{plan}{end}" for plan in plans for end in (".csv", ".txt")))
     return _table(record)
 
 
 def _plan(record: StageRecord, plan: str, options: dict[str, str]) -> dict[str, Any]:
     """Run it with a limit of time, and say what its rows come to."""
-    out = record.folder / f"{plan}.csv"
+    out = record.work / f"{plan}.csv"
     words = [*_words(plan, options), "--device", str(record.device), "--out", str(out), "--overwrite"]
     seconds = min(_PLAN_S, record.left_s)
     call(["scripts/run_ablation.py", *words], out.with_suffix(".txt"), seconds, allowed=(0, _STOPPED))

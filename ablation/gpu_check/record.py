@@ -22,6 +22,8 @@ from utils.text import first_line
 STAGE_S = 500.0
 """No measurement begins later than this; what is under way then has a limit of its own."""
 
+_TRACE = 8000
+
 T = TypeVar("T")
 
 
@@ -32,7 +34,8 @@ class LeftOut(Exception):
 class StageRecord:
     """Measurements by name. What no time is left for is left out and named; what fails says why, and the rest goes on.
 
-    found: what a measurement gave, by its name. left_out, failed: why there is none. seconds: of the stage.
+    found: what a measurement gave, by its name. left_out, failed: why there is none. seconds: of the stage. folder:
+    where its file is, beside those of the other stages and nothing else. work: where all else goes that it makes.
     """
 
     def __init__(
@@ -45,9 +48,13 @@ class StageRecord:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.folder, self.device, self.tiny = folder, device, tiny
+        self.work = folder.with_name(f"{folder.name}-work")
+        for place in (self.folder, self.work):
+            place.mkdir(parents=True, exist_ok=True)
         self.found: dict[str, Any] = {}
         self.left_out: dict[str, str] = {}
         self.failed: dict[str, str] = {}
+        self._traces: dict[str, str] = {}
         self.extra: dict[str, Any] = {}
         self._stage, self._seconds, self._clock = stage, seconds, clock
         self._began, self._finished = clock(), False
@@ -74,8 +81,7 @@ class StageRecord:
             self.leave_out(name, str(reason))
             return None
         except Exception as error:
-            traceback.print_exc()
-            self.fail(name, f"{type(error).__name__}: {first_line(error)}")
+            self._broke(name, error)
             return None
         self.found[name] = asdict(result) if is_dataclass(result) and not isinstance(result, type) else result
         self.write()
@@ -86,8 +92,7 @@ class StageRecord:
         try:
             stage()
         except Exception as error:
-            traceback.print_exc()
-            self.fail("stage", f"{type(error).__name__}: {first_line(error)}")
+            self._broke("stage", error)
 
     def leave_out(self, name: str, why: str) -> None:
         """There is no such measurement, and nothing is wrong."""
@@ -98,6 +103,12 @@ class StageRecord:
         """Something is wrong, and the rest goes on."""
         self.failed[name] = why
         self.write()
+
+    def _broke(self, name: str, error: Exception) -> None:
+        """Note an error with the end of its trace."""
+        traceback.print_exception(error)
+        self._traces[name] = "".join(traceback.format_exception(error))[-_TRACE:]
+        self.fail(name, f"{type(error).__name__}: {first_line(error)}")
 
     def finish(self) -> bool:
         """The stage is over; whether nothing failed."""
@@ -117,6 +128,7 @@ class StageRecord:
             "found": self.found,
             "left_out": self.left_out,
             "failed": self.failed,
+            "traces": self._traces,
             "not_captured": failures(),
         }
         text = json.dumps(_known(said), indent=2, default=str, allow_nan=False)

@@ -12,14 +12,18 @@ from ablation.gpu_check.record import STAGE_S, StageRecord
 from sampling.loading.devices import prepared
 
 _WIDTH = 120
+_STAGES = {"probe": "probe.stage", "right": "right", "fast": "fast.stage", "real": "real", "train": "train"}
+_PROBE_S = 45.0
+"""Behind which `probe` begins nothing; see `STAGE_S`. One that hangs is ended in time for a minute in all."""
 
 Stage = Callable[[StageRecord], Table]
 
 
-def run_stage(name: str, folder: Path, device: str, tiny: bool = False, seconds: float = STAGE_S) -> bool:
+def run_stage(name: str, folder: Path, device: str, tiny: bool = False, seconds: float | None = None) -> bool:
     """Run a stage, write `folder/NAME.json` as it goes, and show a table at its end; whether nothing failed."""
     folder.mkdir(parents=True, exist_ok=True)
-    record = StageRecord(name, folder.resolve(), torch.device(device), tiny, seconds)
+    limit = seconds or (_PROBE_S if name == "probe" and not tiny else STAGE_S)
+    record = StageRecord(name, folder.resolve(), torch.device(device), tiny, limit)
     console = Console(width=_WIDTH)
     tables: list[Table] = []
     if record.device.type == "cuda" and not torch.cuda.is_available():
@@ -38,5 +42,5 @@ def run_stage(name: str, folder: Path, device: str, tiny: bool = False, seconds:
 
 def _stage(name: str) -> Stage:
     """The stage, imported now: what it cannot import is its own failure."""
-    stage: Stage = getattr(import_module(f"ablation.gpu_check.{name}"), name)
+    stage: Stage = getattr(import_module(f"ablation.gpu_check.{_STAGES[name]}"), name)
     return stage

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from ablation.gpu_check.calls import call
 from ablation.gpu_check.models import save_tiny
+from ablation.gpu_check.packed import pack
 from ablation.gpu_check.record import LeftOut, StageRecord
 from ablation.plan.prompts.sets import measured_turns
 from sampling.distill.make_head import Corpus, Data
@@ -35,7 +36,7 @@ class _Enough(Exception):
 
 def train(record: StageRecord) -> Table:
     """Data first, so that its rate is known whatever becomes of the rest; then one drafter after the other."""
-    options = save_tiny(record.folder / "tiny", _DRY_WINDOW) if record.tiny else {}
+    options = save_tiny(record.work / "tiny", _DRY_WINDOW) if record.tiny else {}
     target = {"target": options["target"], "dtype": "float32"} if options else {}
     record.measure("data", partial(_write, record, target))
     for method in METHODS:
@@ -66,13 +67,14 @@ def _train(record: StageRecord, target: dict[str, str], method: str) -> dict[str
     tokens = (record.found.get("data") or {}).get("tokens")
     if not tokens:
         raise LeftOut("there is no data to learn from")
-    folder = record.folder / method
+    folder = record.work / method
     sizes = _DRY_SIZES if record.tiny else _SIZES
     options = [word for name, value in target.items() for word in (f"--{name}", value)]
     asked = ["--method", method, "--tokens", str(max(1000, int(tokens))), "--seed", str(_SEED), *sizes, *options]
     seconds = record.left_s if method == METHODS[-1] else min(_LEARNING_S, record.left_s)
     words = ["scripts/train_drafter.py", *asked, "--device", str(record.device), "--out", str(folder)]
-    call(words, record.folder / f"{method}.txt", seconds, allowed=(0, _STOPPED))
+    call(words, record.work / f"{method}.txt", seconds, allowed=(0, _STOPPED))
+    pack(record, method, (file for file in folder.rglob("*") if file.name != CHECKPOINT))
     return _course(folder)
 
 

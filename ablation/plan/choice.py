@@ -1,11 +1,13 @@
-"""Which methods a text names, and with which values."""
+"""Which methods a text names, and with which values; and a plan of them."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ablation.plan.grid import Configuration
+from ablation.plan.grid import Configuration, EngineSide, Plan
 from ablation.plan.methods_table import check_values, foreign, lister
+from ablation.plan.prompts.file import Prompt
+from ablation.plan.slo import Slo
 from sampling.methods.settings import PARAMETERS, Settings
 from sampling.methods.tables import METHODS
 from utils.errors import UnknownName, UserError, one_of
@@ -107,3 +109,30 @@ def _assignments(method: str, text: str, names: Sequence[str]) -> Iterator[tuple
             raise UserError(f"{method}: {quoted(text[place:])} given; expected {allowed}")
         yield match[1], match[2]
         place = match.end() + len(text[match.end() :]) - len(text[match.end() :].lstrip())
+
+
+def plain_plan(
+    prompts: tuple[Prompt, ...],
+    configurations: tuple[Configuration, ...],
+    values: Mapping[str, Any],
+    repeats: int,
+    formats: tuple[str, ...] = (),
+    batches: tuple[int, ...] = (),
+    rates: tuple[float, ...] = (),
+    slo: Slo | None = None,
+    sides: tuple[EngineSide, ...] = (),
+) -> Plan:
+    """Configurations under the processor and seed that are set."""
+    return Plan(
+        prompts,
+        configurations,
+        values,
+        (values["processor"],),
+        (values["seed"],),
+        repeats,
+        formats=formats,
+        batches=batches,
+        rates=rates,
+        slo=slo,
+        sides=sides,
+    )

@@ -282,30 +282,3 @@ class PlanPass:
     repeat: int
     seed: int
     processor: ChosenPart
-
-
-def plain_plan(
-    prompts: tuple[Prompt, ...],
-    configurations: tuple[Configuration, ...],
-    values: Mapping[str, Any],
-    repeats: int,
-    formats: tuple[str, ...] = (),
-    batches: tuple[int, ...] = (),
-    rates: tuple[float, ...] = (),
-    slo: Slo | None = None,
-    sides: tuple[EngineSide, ...] = (),
-) -> Plan:
-    """Configurations under the processor and seed that are set."""
-    return Plan(
-        prompts,
-        configurations,
-        values,
-        (values["processor"],),
-        (values["seed"],),
-        repeats,
-        formats=formats,
-        batches=batches,
-        rates=rates,
-        slo=slo,
-        sides=sides,
-    )

@@ -7,7 +7,7 @@ from ablation.report.content import METHOD, ReportContent
 from ablation.report.plots.figure import Plot
 from ablation.results.stamp import LOSSY
 from ablation.results.tables.comparison import BUG
-from utils.html import rendered
+from utils.files import rendered
 
 
 def page(content: ReportContent, folder: Path) -> str:

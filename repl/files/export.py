@@ -6,8 +6,7 @@ from pathlib import Path
 from repl.exchange import Exchange
 from repl.session import Session
 from utils.errors import UserError, wrong_value
-from utils.files import write_atomically
-from utils.html import rendered
+from utils.files import rendered, write_atomically
 from utils.text import counted, shown
 
 TITLE = "Answers of a session"

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ablation.commands.show import show_batches
-from ablation.plan.grid import RowKey, plain_plan
+from ablation.plan.choice import plain_plan
+from ablation.plan.grid import RowKey
 from ablation.plan.methods_table import check_values
 from ablation.plan.prompts.file import Prompt
 from ablation.results.record import Record

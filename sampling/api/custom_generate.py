@@ -1,6 +1,6 @@
 """A decoding method for transformers' `generate`: `model.generate(..., custom_generate=speculative(drafter))`."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from sampling.drafter import NullDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.measure.metrics import RunMetrics
 from utils.errors import UserError, one_of
+from utils.logits_processor import LogitsProcessor
 
 if TYPE_CHECKING:
     from transformers.generation.streamers import BaseStreamer
@@ -72,27 +73,41 @@ def speculative(
         _refuse_encoder(model)
         _check(input_ids, stopping_criteria, generation_config, inputs.get("attention_mask"))
         processor = processor_of(logits_processor, generation_config, input_ids.shape[1])
-        with runners(True, model, *([] if drafter is None else [drafter])) as (target, *small):
-            if streamer is not None:
-                streamer.put(input_ids.cpu())
-            account = account_of(
-                target,
-                ModelDrafter(small[0]) if small else NullDrafter(),
-                FixedGamma(gamma if small else 0),
-                input_ids[0].tolist(),
-                generation_config.max_length - input_ids.shape[1],
-                processor,
-                generation_config.eos_token_id,
-                debug=False,
-                watch=None if streamer is None else lambda round: streamer.put(torch.tensor(round.emitted)),
-            )
-        if streamer is not None:
-            streamer.end()
+        models = [model] if drafter is None else [model, drafter]
+        account = _decoded(models, input_ids, generation_config, processor, gamma, streamer)
         sequences = torch.cat([input_ids, input_ids.new_tensor([account.output_ids])], dim=1)
         wrapped = generation_config.return_dict_in_generate
         return SpeculativeOutput(sequences=sequences, metrics=account) if wrapped else sequences
 
     return decoding_method
+
+
+def _decoded(
+    models: Sequence[Model],
+    ids: Tensor,
+    config: GenerationConfig,
+    processor: LogitsProcessor,
+    gamma: int,
+    streamer: "BaseStreamer | None",
+) -> RunMetrics:
+    """The account of a run behind the prompt `[1, n]`; models: the target, and a drafter where there is one."""
+    with runners(True, *models) as (target, *small):
+        if streamer is not None:
+            streamer.put(ids.cpu())
+        account = account_of(
+            target,
+            ModelDrafter(small[0]) if small else NullDrafter(),
+            FixedGamma(gamma if small else 0),
+            ids[0].tolist(),
+            config.max_length - ids.shape[1],
+            processor,
+            config.eos_token_id,
+            debug=False,
+            watch=None if streamer is None else lambda round: streamer.put(torch.tensor(round.emitted)),
+        )
+    if streamer is not None:
+        streamer.end()
+    return account
 
 
 def _refuse_encoder(model: PreTrainedModel) -> None:

@@ -13,11 +13,10 @@ from torch.nn import functional as F
 
 from sampling.distill.batches import TrainingBatch
 from sampling.distill.shards import TrainingRow
-from sampling.distill.tasks import Guess, Task, TrainingPass, Trunk, feature_layers
+from sampling.distill.tasks import Guess, Task, TrainingPass, Trunk, correct, feature_layers, last_blocks
 from sampling.heads.config import HeadConfig
-from sampling.heads.parallel_eagle import ParallelEagleHead
+from sampling.heads.recurrent import ParallelEagleHead
 
-_CORRECTION = 0.1
 _UNSURE = 0.5
 _SAMPLE = 64
 
@@ -34,9 +33,7 @@ class ParallelEagleTask(Task):
         return {"features": feature_layers(layers), "normed": True}
 
     def inherited(self, layers: int) -> dict[str, str]:
-        """The target's last blocks."""
-        names = ("block.", *(f"later.{place}." for place in range(self.config.layers - 1)))
-        return {name: f"model.layers.{layers - len(names) + place}." for place, name in enumerate(names)}
+        return last_blocks(self.config.layers, layers)
 
     def begin(self, rows: Sequence[TrainingRow], guess: Guess) -> None:
         """The text's rows begin as linear guesses of the target's states, mask rows as the guess for a mean row."""
@@ -45,9 +42,7 @@ class ParallelEagleTask(Task):
         if head.feature is not None:
             unit = torch.eye(self.config.hidden_size)
             head.feature.weight.copy_(torch.cat([unit * (layer == last) for layer in self.config.features], dim=1))
-        for block in (head.block, *head.later):
-            block.self_attn.o_proj.weight.mul_(_CORRECTION)
-            block.mlp.down_proj.weight.mul_(_CORRECTION)
+        correct(head)
         if head.norm is not None:
             head.norm.weight.fill_(_UNSURE * float(states[last].pow(2).mean().sqrt()))
         if head.fc is not None:

@@ -18,9 +18,10 @@ from sampling.distill.batches import TrainingBatch
 from sampling.distill.low_rank import low_rank
 from sampling.distill.objective import LOSSES, Objective
 from sampling.distill.shards import TrainingRow
+from sampling.heads.block import Rows
 from sampling.heads.config import HeadConfig
 from sampling.heads.parallel import HydraHead, MedusaHead
-from sampling.heads.recurrent import RecurrentHead
+from sampling.heads.recurrent import JoiningHead, RecurrentHead
 from sampling.heads.small import SmallModel
 
 _CORRECTION = 0.1
@@ -134,7 +135,7 @@ class RecurrentTask(Task):
         self.module = self.head = RecurrentHead(config)
 
     def inherited(self, layers: int) -> dict[str, str]:
-        return {"block.": f"model.layers.{layers - 1}."}
+        return last_blocks(self.config.layers, layers)
 
     def begin(self, rows: Sequence[TrainingRow], guess: Guess) -> None:
         """Its states begin as linear guesses of the target's, which the target's output matrix can read."""
@@ -149,8 +150,7 @@ class RecurrentTask(Task):
         if head.feature is not None:
             unit = torch.eye(self.config.hidden_size)
             head.feature.weight.copy_(torch.cat([unit * (layer == last) for layer in self.config.features], dim=1))
-        for projection in (head.block.self_attn.o_proj, head.block.mlp.down_proj):
-            projection.weight.mul_(_CORRECTION)
+        correct(head)
         if head.norm is not None:
             size = states[last].pow(2).mean().sqrt()
             head.norm.weight.fill_(_UNSURE * float(size))
@@ -169,7 +169,7 @@ class RecurrentTask(Task):
 
     def passes(self, batch: TrainingBatch) -> Iterator[TrainingPass]:
         state = self.head.read([batch.states[layer] for layer in self.config.features])
-        past: list[tuple[Tensor, Tensor]] = []
+        past: list[list[Rows]] = []
         for step in range(self.config.steps):
             state, rows = self.head(self.embed(batch.tokens, step + 1), state, step, past)
             past.append(rows)
@@ -177,6 +177,19 @@ class RecurrentTask(Task):
 
     def logits(self, rows: Tensor) -> Tensor:
         return self.head.logits(rows, self.trunk.output)
+
+
+def last_blocks(count: int, layers: int) -> dict[str, str]:
+    """The target's last blocks, of so many layers, as what `count` blocks of a `JoiningHead` begin as."""
+    names = ("block.", *(f"later.{place}." for place in range(count - 1)))
+    return {name: f"model.layers.{layers - count + place}." for place, name in enumerate(names)}
+
+
+def correct(head: JoiningHead) -> None:
+    """Make each block a small correction to what it reads."""
+    for block in (head.block, *head.later):
+        for name in ("self_attn.o_proj.weight", "mlp.down_proj.weight"):
+            block.get_parameter(name).mul_(_CORRECTION)
 
 
 def _behind_one_norm(config: HeadConfig, states: Mapping[int, Tensor]) -> list[Tensor]:

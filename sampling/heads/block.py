@@ -13,10 +13,14 @@ Rows = tuple[Tensor, Tensor]
 
 
 class Attention(nn.Module):
-    """Self-attention whose input may be wider than the model (EAGLE-3 feeds embedding and feature)."""
+    """Self-attention whose input may be wider than the model (EAGLE-3 feeds embedding and feature).
 
-    def __init__(self, config: HeadConfig, width: int) -> None:
+    window: how many rows a row sees, itself included, 0 = all.
+    """
+
+    def __init__(self, config: HeadConfig, width: int, window: int = 0) -> None:
         super().__init__()
+        self.window = window
         self.heads, self.kv_heads, self.dim = config.heads, config.kv_heads, config.head_dim
         self.q_proj = nn.Linear(width, self.heads * self.dim, bias=False)
         self.k_proj = nn.Linear(width, self.kv_heads * self.dim, bias=False)
@@ -27,7 +31,7 @@ class Attention(nn.Module):
         """`[B, T, width]` -> `[B, T, H]` and this pass's keys and values `[B, heads, T, D]`.
 
         past: keys and values of the earlier passes. Row t sees rows 0..t of the first pass and row t of every
-        later one, itself included: the path that a draft which left the text at t has come.
+        later one, itself included: the path that a draft which left the text at t has come. A window is the end of it.
         """
         batch, count, _ = x.shape
         query = turned(self.q_proj(x).view(batch, count, self.heads, self.dim), rotation).transpose(1, 2)
@@ -36,19 +40,24 @@ class Attention(nn.Module):
         values = self.v_proj(x).view(batch, count, self.kv_heads, self.dim)
         rows_here = keys.repeat_interleave(group, 2).transpose(1, 2), values.repeat_interleave(group, 2).transpose(1, 2)
         out = (
-            _attend(query, [*past, rows_here])
-            if past
+            _attend(query, [*past, rows_here], self.window)
+            if past or self.window
             else F.scaled_dot_product_attention(query, *rows_here, is_causal=True)
         )
         return self.o_proj(out.transpose(1, 2).reshape(batch, count, -1)), rows_here
 
 
-def _attend(query: Tensor, passes: Sequence[Rows]) -> Tensor:
-    """Attention over the first pass, causal, and over one row of each later pass."""
+def _attend(query: Tensor, passes: Sequence[Rows], window: int) -> Tensor:
+    """Attention over the first pass, causal, and over one row of each later pass; window: see `Attention`."""
     (first, first_values), *later = passes
     count = query.shape[2]
     scale = query.shape[3] ** -0.5
-    hidden = torch.ones(count, count, dtype=torch.bool, device=query.device).triu(1)
+    places = torch.arange(count, device=query.device)
+    behind = places.unsqueeze(1) - places
+    hidden = behind < 0
+    if window:
+        hidden |= behind + len(later) >= window
+        later = later[-window:]
     scores = (query @ first.transpose(-1, -2) * scale).masked_fill(hidden, float("-inf"))
     lone = [(query * keys).sum(-1, keepdim=True) * scale for keys, _ in later]
     weights = torch.softmax(torch.cat([scores, *lone], dim=-1), dim=-1)
@@ -96,11 +105,11 @@ class Mlp(nn.Module):
 class Block(nn.Module):
     """x + attention, then x + MLP, each behind a norm."""
 
-    def __init__(self, config: HeadConfig, width: int | None = None, input_norm: bool = True) -> None:
+    def __init__(self, config: HeadConfig, width: int | None = None, input_norm: bool = True, window: int = 0) -> None:
         super().__init__()
         size, eps = config.hidden_size, config.rms_norm_eps
         self.input_layernorm = nn.RMSNorm(size, eps) if input_norm else None
-        self.self_attn = Attention(config, width or size)
+        self.self_attn = Attention(config, width or size, window)
         self.post_attention_layernorm = nn.RMSNorm(size, eps)
         self.mlp = Mlp(config)
 

@@ -49,9 +49,10 @@ class HeadConfig:
     that a one-pass head adds to its logits for the token before, 0 = none. confidence: what such a head tells the
     acceptance of a draft from, its state, or its state and the token before. fills: its rows stand where their drafts
     do, where otherwise each drafts the token behind it. mask_token: whose embedding stands for a token that is not
-    known yet, -1 = one of its own. recommended: values
-    of parameters by name, such as `gamma`, that suit the methods that draft with it; a session begins with them, and
-    nothing else reads them. Raises `UserError` for a value that no head has.
+    known yet, -1 = one of its own.
+    attention_windows: of each block, how many rows its attention sees, its own included, 0 = all; empty where no block
+    has a window. recommended: values of parameters by name, such as `gamma`, that suit the methods that draft with it;
+    a session begins with them, and nothing else reads them. Raises `UserError` for a value that no head has.
     """
 
     method: str
@@ -86,6 +87,7 @@ class HeadConfig:
     confidence: Literal["none", "state", "markov"] = "none"
     fills: bool = False
     mask_token: int = -1
+    attention_windows: tuple[int, ...] = ()
     recommended: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -112,6 +114,9 @@ class HeadConfig:
         self._expect("mask_token", self.mask_token < self.vocab_size, f"a token of {self.vocab_size}, or -1")
         self._expect("features", all(type(layer) is int and layer >= 0 for layer in self.features), "numbers of layers")
         self._expect("ranks", all(row and all(map(_share, row)) for row in self.ranks), "rows of shares from 0 to 1")
+        windows, each = self.attention_windows, f"none, or one of each of {self.layers} layers"
+        self._expect("attention_windows", all(map(_rows, windows)), "numbers of rows, 0 for a block that sees all")
+        self._expect("attention_windows", len(windows) in (0, self.layers), each)
         self._expect("rope_scaling", isinstance(self.rope_scaling, Mapping | None), "an object, or null")
         self._expect("recommended", isinstance(self.recommended, Mapping), "an object")
         self._expect("kv_heads", self.heads % self.kv_heads == 0, f"a divisor of heads {self.heads}")
@@ -138,14 +143,20 @@ class HeadConfig:
             raise UserError(f"{place}: config.json has no {', '.join(missing)}; expected the folder of a trained head")
         try:
             rows = tuple(tuple(row) for row in values.get("ranks", ()))
-            return cls(**{**values, "features": tuple(values.get("features", ())), "ranks": rows})
+            lists = {name: tuple(values.get(name, ())) for name in ("features", "attention_windows")}
+            return cls(**{**values, **lists, "ranks": rows})
         except UserError as error:
             raise UserError(f"{place}: config.json: {error}") from None
         except TypeError:
-            raise UserError(f"{place}: config.json: features or ranks hold no lists; expected lists") from None
+            names = "features, ranks or attention_windows"
+            raise UserError(f"{place}: config.json: {names} hold no lists; expected lists") from None
 
 
 _REQUIRED = [field.name for field in fields(HeadConfig)[:6]]
+
+
+def _rows(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _share(value: Any) -> bool:

@@ -9,8 +9,7 @@ from sampling.heads.block import frequencies
 from sampling.heads.config import HeadConfig
 from sampling.heads.one_pass import OnePassHead
 from sampling.heads.parallel import HydraHead, MedusaHead
-from sampling.heads.parallel_eagle import ParallelEagleHead
-from sampling.heads.recurrent import RecurrentHead
+from sampling.heads.recurrent import ParallelEagleHead, RecurrentHead
 from sampling.heads.small import SmallModel
 from utils.errors import UserError, one_of
 from utils.text import first_line
@@ -36,6 +35,8 @@ def check_weights(place: str, config: HeadConfig, weights: Mapping[str, Tensor])
         raise UserError(f"{place}: config.json: own_output true given; expected false, the target's output matrix")
     if _MODULES[config.method] in (RecurrentHead, ParallelEagleHead, OnePassHead) and not config.features:
         raise UserError(f"{place}: config.json: features [] given; expected one state of the target or more")
+    if config.attention_windows and _MODULES[config.method] not in (RecurrentHead, ParallelEagleHead):
+        raise UserError(f"{place}: config.json: attention_windows given for a {config.method} head; expected none")
     with torch.device("meta"):
         expected = {name: tuple(weight.shape) for name, weight in _MODULES[config.method](config).state_dict().items()}
     missing, strange = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())

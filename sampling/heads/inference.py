@@ -1,6 +1,7 @@
-"""The arithmetic of a recurrent head as it drafts: one lean block on rows of its own.
+"""The arithmetic of a recurrent head as it drafts: lean blocks on rows of their own.
 
-A P-EAGLE head is the same arithmetic with rows that have no token, and maybe more blocks.
+A P-EAGLE head is the same arithmetic with rows that have no token. A block with a window keeps all rows, and hides
+those before the window.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,9 @@ from torch.nn import functional as F
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.linear import Kernel, Linear, LowRank, ReducedOutput
 from sampling.forward.kernels.probe import make_linear
+from sampling.forward.kernels.scores import Scores
 from sampling.forward.models.blocks import Attending, Blocks, rotary_table
+from sampling.forward.models.decoders.description import DecoderLayer
 from sampling.forward.models.decoders.fusing import fuse
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.models.steps import BlockShape, Norm
@@ -63,7 +66,7 @@ class RecurrentForward:
         feature, hidden, masks = linear("feature"), weights.get("mask_hidden"), None
         if hidden is not None:
             masks = weights["mask_embedding"], hidden if feature is None else feature(hidden.unsqueeze(0))[0]
-        later = [f"later.{place}." for place in range(config.layers - 1) if hidden is not None]
+        later = [f"later.{place}." for place in range(config.layers - 1)]
         return cls(
             config,
             weights.get("embedding.weight", target.embedding),
@@ -137,7 +140,12 @@ def _blocks(head: Head, weights: dict[str, Tensor], target: CausalModel, prefixe
     """The blocks in the lean form, which takes their weights out, and a rotary table for the positions of the head."""
     config = head.config
     table = rotary_table(*frequencies(config), head.positions(target.window), target.embedding)
-    layers = tuple(fuse(weights, prefix, config.rms_norm_eps) for prefix in prefixes)
+    windows = config.attention_windows or [0] * len(prefixes)
+    scores = [Scores(window=window or None) for window in windows]
+    layers = tuple(
+        fuse(weights, prefix, config.rms_norm_eps, layer=DecoderLayer(sees))
+        for prefix, sees in zip(prefixes, scores, strict=True)
+    )
     return Blocks(layers, (table,), BlockShape(config.heads, config.kv_heads, config.head_dim))
 
 

@@ -1,9 +1,9 @@
-"""EAGLE and MTP heads: one block that continues the target's hidden states, fed back into itself.
+"""EAGLE, MTP and P-EAGLE heads: blocks that continue the target's hidden states.
 
 Row t joins the state of position t with the embedding of token t + 1 and gives a state from which token t + 2
-is predicted. While it drafts, its own states take the place of the target's, which it has not seen yet.
-EAGLE: arXiv 2401.15077; states of several layers, and training on own states: EAGLE-3, 2503.01840. MTP:
-DeepSeek-V3, 2412.19437.
+is predicted. Only the first block reads both. While an EAGLE or MTP head drafts, its own states take the place of the
+target's, which it has not seen yet. EAGLE: arXiv 2401.15077; states of several layers, and training on own states:
+EAGLE-3, 2503.01840. MTP: DeepSeek-V3, 2412.19437.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ def state_norm_widths(config: HeadConfig) -> list[int]:
 
 
 class JoiningHead(nn.Module):
-    """What joins states and embeddings in front of its blocks. `feature` joins the states of several layers.
+    """Blocks, and what joins states and embeddings in front of the first. `feature` joins the states of several layers.
 
-    later: blocks behind the first.
+    later: blocks behind the first, which read what the one before gives.
     """
 
-    def __init__(self, config: HeadConfig, later: int = 0) -> None:
+    def __init__(self, config: HeadConfig) -> None:
         super().__init__()
         self.config = config
         size, eps = config.hidden_size, config.rms_norm_eps
@@ -38,8 +38,9 @@ class JoiningHead(nn.Module):
         self.embed_norm = nn.RMSNorm(size, eps) if config.normed else None
         self.feature_norm = nn.RMSNorm(size, eps) if config.normed else None
         self.fc = None if wide else nn.Linear(2 * size, size, bias=False)
-        self.block = Block(config, 2 * size if wide else size, config.input_norm and not wide)
-        self.later = nn.ModuleList(Block(config) for _ in range(later))
+        first, *others = config.attention_windows or [0] * config.layers
+        self.block = Block(config, 2 * size if wide else size, config.input_norm and not wide, first)
+        self.later = nn.ModuleList(Block(config, window=window) for window in others)
         self.norm = nn.RMSNorm(size, eps) if config.final_norm else None
 
     def read(self, states: Sequence[Tensor]) -> Tensor:
@@ -64,12 +65,28 @@ class JoiningHead(nn.Module):
             return right if self.config.normed_residual else feature, joined
         return self.fc(joined), None
 
+    def through(
+        self, embedded: Tensor, feature: Tensor, first: int, past: Sequence[Sequence[Rows]]
+    ) -> tuple[Tensor, list[Rows]]:
+        """One pass of rows `[B, T, H]` through all blocks: states `[B, T, H]`, and keys and values of each block.
+
+        first: position of row 0. past: what the passes before gave, of each block.
+        """
+        rotation = rotations(self.config, torch.arange(first, first + embedded.shape[1], device=embedded.device))
+        x, read = self.entering(embedded, feature)
+        state, rows = self.block(x, rotation, [blocks[0] for blocks in past], read)
+        each = [rows]
+        for number, block in enumerate(self.later, start=1):
+            state, rows = block(state, rotation, [blocks[number] for blocks in past])
+            each.append(rows)
+        return state, each
+
     def _normed(self, state: Tensor) -> Tensor:
         return state if self.norm is None else self.norm(state)
 
 
 class RecurrentHead(JoiningHead):
-    """The trainable form: one block. `fuse` joins state and embedding."""
+    """The trainable form. `fuse` joins state and embedding."""
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__(config)
@@ -77,11 +94,11 @@ class RecurrentHead(JoiningHead):
         self.output_down = nn.Linear(size, rank, bias=False) if rank else None
         self.output_up = nn.Linear(rank, config.draft_vocab, bias=False) if rank else None
 
-    def forward(self, embedded: Tensor, feature: Tensor, first: int, past: Sequence[Rows] = ()) -> tuple[Tensor, Rows]:
-        """One pass: `[B, T, H]` each -> states `[B, T, H]`, keys and values; `first` = position of row 0."""
-        positions = torch.arange(first, first + embedded.shape[1], device=embedded.device)
-        x, read = self.entering(embedded, feature)
-        state, rows = self.block(x, rotations(self.config, positions), past, read)
+    def forward(
+        self, embedded: Tensor, feature: Tensor, first: int, past: Sequence[Sequence[Rows]] = ()
+    ) -> tuple[Tensor, list[Rows]]:
+        """See `through`; the states are those that the next pass reads."""
+        state, rows = self.through(embedded, feature, first, past)
         return self._normed(state) if self.config.normed_feedback else state, rows
 
     def output(self, state: Tensor) -> Tensor:
@@ -94,3 +111,35 @@ class RecurrentHead(JoiningHead):
             return rows @ output.T
         logits: Tensor = self.output_up(self.output_down(rows))
         return logits
+
+
+class ParallelEagleHead(JoiningHead):
+    """P-EAGLE (arXiv 2602.01469): never fed back, it fills several places in one forward.
+
+    A row of the text is EAGLE's. Mask row d behind row t has neither token nor state: it reads an embedding and a state
+    that all mask rows share, stands at position t + d, sees the text's rows up to t and the mask rows between, itself
+    included, and predicts token t + 2 + d.
+
+    mask_embedding: `[H]`, in a token's place. mask_hidden: `[features * target_size]`, in the states' place.
+    """
+
+    def __init__(self, config: HeadConfig) -> None:
+        super().__init__(config)
+        self.mask_embedding = nn.Parameter(torch.zeros(config.hidden_size))
+        self.mask_hidden = nn.Parameter(torch.zeros(len(config.features) * (config.target_size or config.hidden_size)))
+
+    def text(self, embedded: Tensor, feature: Tensor) -> tuple[Tensor, list[Rows]]:
+        """Rows of the text, `[B, T, H]` each -> what the output matrix reads `[B, T, H]`, and each block's rows."""
+        return self._pass(embedded, feature, 0, ())
+
+    def masks(self, depth: int, past: Sequence[Sequence[Rows]]) -> tuple[Tensor, list[Rows]]:
+        """The mask row of this depth behind every row of the text; past: what `text` and each depth before gave."""
+        keys, _ = past[0][0]
+        shape = keys.shape[0], keys.shape[2], -1
+        return self._pass(self.mask_embedding.expand(shape), self.read([self.mask_hidden]).expand(shape), depth, past)
+
+    def _pass(
+        self, embedded: Tensor, feature: Tensor, first: int, past: Sequence[Sequence[Rows]]
+    ) -> tuple[Tensor, list[Rows]]:
+        state, rows = self.through(embedded, feature, first, past)
+        return self._normed(state), rows

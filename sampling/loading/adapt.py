@@ -11,7 +11,6 @@ from transformers.cache_utils import get_layer_types_and_kwargs
 from sampling.forward.caches.transformers_cache import has_state
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.chains_only import COUNTS_ROWS
-from sampling.forward.kernels.numerics_check import probe_tokens
 from sampling.forward.models.adapter import TransformersModel, takes_cache
 from sampling.forward.models.chains import ChainModel, RecomputingModel
 from sampling.forward.models.encoder_decoder.families import RECOMPUTED
@@ -21,9 +20,10 @@ from sampling.forward.models.longrope import LongRopeModel, border_of
 from sampling.forward.models.packed_modules import pack_modules
 from sampling.forward.models.recurrent import OwnStateModel, RecurrentModel
 from sampling.forward.models.windows import windows_of
+from sampling.forward.numerics_check import probe_tokens
 from sampling.forward.rollback_choice import fastest_way
-from sampling.loading.contents import is_tower
 from sampling.loading.refusals.checks import has_encoder
+from sampling.loading.refusals.contents import is_tower
 from sampling.loading.refusals.probe import (
     narrow_windows,
     own_logits,

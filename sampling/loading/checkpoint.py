@@ -14,7 +14,13 @@ from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.formats import FORMATS, FULL
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models import lean
-from sampling.loading.contents import (
+from sampling.loading.fast_load import lean_folder
+from sampling.loading.gguf.cache import META
+from sampling.loading.gguf.convert import quiet
+from sampling.loading.origin import ModelOrigin, hub_answers
+from sampling.loading.quantized import refuse_quantized, stored_as
+from sampling.loading.refusals.checks import has_encoder, refuse_config
+from sampling.loading.refusals.contents import (
     auto_class,
     reads_more,
     refuse_no_tokens,
@@ -22,12 +28,6 @@ from sampling.loading.contents import (
     refuse_untrained,
     unused_weights,
 )
-from sampling.loading.fast_load import lean_folder
-from sampling.loading.gguf.cache import META
-from sampling.loading.gguf.convert import quiet
-from sampling.loading.origin import ModelOrigin, hub_answers
-from sampling.loading.quantized import refuse_quantized, stored_as
-from sampling.loading.refusals.checks import has_encoder, refuse_config
 from sampling.loading.refusals.explained import explained, folder_of, reading, within_memory
 from sampling.loading.stop import neutral, refuse_broken_settings, stop_ids
 from sampling.pair.model_info import ModelInfo

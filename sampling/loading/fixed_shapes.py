@@ -69,8 +69,8 @@ def _why_not_fixed(model: CausalModel) -> str | None:
         if any(layer.experts for layer in model.layers):
             return "which of its experts run is decided on the host"
         return "it is batch-invariant, and its shapes follow the text" if model.batch_invariant else None
-    from sampling.forward.kernels.numerics_check import probe_tokens
     from sampling.forward.models.adapter import TransformersModel  # with transformers' model code, which costs seconds
+    from sampling.forward.numerics_check import probe_tokens
     from sampling.loading.refusals.probe import why_not_fixed
 
     if type(model) is TransformersModel:

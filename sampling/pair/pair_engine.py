@@ -4,7 +4,6 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from importlib.metadata import version
 from typing import Any, TypeVar
 
 import torch
@@ -40,9 +39,10 @@ from utils.device.spare import OUT_OF_MEMORY, drop_all
 from utils.errors import NoDistribution, UserError
 from utils.events import Event
 from utils.parameter import ChosenPart
+from utils.provenance import project_version
 
 T = TypeVar("T")
-_VERSION = version("speculative-workbench")
+_VERSION = project_version()
 
 
 class PairEngine:

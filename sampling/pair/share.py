@@ -5,10 +5,10 @@ from itertools import chain
 import torch
 
 from sampling.forward.caches.cache import row_shapes
-from sampling.forward.kernels.numerics_check import FORWARD_ERRORS, all_close, probe_tokens
 from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.models.steps import BlockShape
+from sampling.forward.numerics_check import FORWARD_ERRORS, all_close, probe_tokens
 from sampling.forward.runner import ModelRunner, Runner, has_one_width
 from sampling.forward.sharded.model import ShardedModel
 from sampling.forward.sharing import SharedRunner

@@ -16,9 +16,8 @@ from utils.device.sent import sent
 class Committed:
     """What is known of a text's committed tokens, brought up to date by the tokens that were added since.
 
-    prompt: how many tokens belong to the prompt. stop: ids that end it. counts: `[2, V]`, how often each token stands
-    in the whole text and in the output. present: `[m]`, the different tokens. following: for each n-gram length that
-    was asked for, what followed the first n - 1 tokens.
+    prompt: how many tokens belong to the prompt. stop: ids that end it. following: for each n-gram length that was
+    asked for, what followed the first n - 1 tokens.
     """
 
     prompt: int
@@ -28,7 +27,8 @@ class Committed:
     tokens: list[int] = field(default_factory=list)
     following: dict[int, dict[tuple[int, ...], list[int]]] = field(default_factory=dict)
     _counts: Tensor | None = None
-    _present: Tensor | None = None
+    _seen: set[int] = field(default_factory=set)
+    _present: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
 
     @property
     def output(self) -> int:
@@ -49,6 +49,7 @@ class Committed:
 
     @property
     def counts(self) -> Tensor:
+        """How often each token stands in the whole text and in the output, `[2, V]`."""
         if self._counts is None:
             self._counts = torch.zeros(2, self.vocab_size, device=self.device)
             self._count(0)
@@ -56,10 +57,9 @@ class Committed:
 
     @property
     def present(self) -> Tensor:
-        counts = self.counts
-        if self._present is None:
-            self._present = sent(list(dict.fromkeys(self.tokens)), counts.device)
-        return self._present
+        """The different tokens of the text, `[m]`."""
+        assert self.counts is self._counts
+        return self._present[: len(self._seen)]
 
     def followed(self, size: int) -> dict[tuple[int, ...], list[int]]:
         """What followed each run of `size` - 1 tokens."""
@@ -70,12 +70,21 @@ class Committed:
 
     def _count(self, start: int) -> None:
         assert self._counts is not None
-        added = sent(self.tokens[start:], self.device)
-        ones = torch.ones(len(added), device=self.device)
-        self._counts[0].index_add_(0, added, ones)
-        first = max(0, self.prompt - start)
-        self._counts[1].index_add_(0, added[first:], ones[first:])
-        self._present = None
+        added, said = self.tokens[start:], self.tokens[max(start, self.prompt) :]
+        places = sent([*added, *(token + self.vocab_size for token in said)], self.device)
+        self._counts.view(-1).index_add_(0, places, torch.ones_like(places, dtype=self._counts.dtype))
+        self._note([token for token in dict.fromkeys(added) if token not in self._seen])
+
+    def _note(self, new: list[int]) -> None:
+        """Put tokens that are new to the text behind `present`; its room doubles."""
+        before, after = len(self._seen), len(self._seen) + len(new)
+        if after > len(self._present):
+            room = torch.empty(max(after, 2 * before), dtype=torch.long, device=self.device)
+            room[:before] = self._present[:before]
+            self._present = room
+        if new:
+            self._present[before:after] = sent(new, self.device)
+            self._seen.update(new)
 
 
 def note_grams(grams: dict[tuple[int, ...], list[int]], tokens: Sequence[int], size: int, start: int) -> None:
@@ -110,12 +119,15 @@ class Paths:
     @cached_property
     def columns(self) -> Tensor:
         """Tokens that stand in any of the texts, `[k]`; a draft that stands in the text is there twice."""
-        return torch.cat([self.committed.present, self.drafts])
+        present = self.committed.present
+        return torch.cat([present, self.drafts]) if len(self.drafts) else present
 
     @cached_property
     def counts(self) -> Tensor:
         """How often each of `columns` stands in the text of each row, and in its output: `[2, m, k]`."""
         committed = self.committed.counts.index_select(1, self.columns).unsqueeze(1)
+        if not len(self.drafts):
+            return committed.expand(-1, len(self.on_path), -1)
         same = (self.drafts.unsqueeze(1) == self.columns).to(committed.dtype)
         return committed + self.on_path.to(committed.dtype) @ same
 

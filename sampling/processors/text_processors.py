@@ -5,6 +5,7 @@ They come before temperature and cut-offs, in the order of the table, which is t
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -50,39 +51,59 @@ class LogitBias(TextProcessor):
         logits[:, places] += torch.tensor([value for _, value in self.bias], device=logits.device, dtype=logits.dtype)
 
 
+class Penalty(TextProcessor):
+    """Changes the logits of the tokens that stand in the text, by how often they stand there."""
+
+    def change(self, logits: Tensor, paths: Paths) -> None:
+        """See `TextProcessor.change`."""
+        penalise(logits, paths, [self])
+
+    @abstractmethod
+    def penalised(self, values: Tensor, counts: Tensor) -> Tensor:
+        """Logits `[m, k]` of tokens that stand `counts` `[2, m, k]` times in the text and in the output, changed."""
+
+
+def penalise(logits: Tensor, paths: Paths, penalties: Iterable[Penalty]) -> None:
+    """Change logits `[m, V]` in place by several penalties, in their order."""
+    values = logits.index_select(1, paths.columns)
+    for penalty in penalties:
+        values = penalty.penalised(values, paths.counts)
+    # A token that is there twice has the same value twice.
+    logits.scatter_(1, paths.columns.expand(len(logits), -1), values)
+
+
 @dataclass(frozen=True, slots=True)
-class Repetition(TextProcessor):
+class Repetition(Penalty):
     """A token of prompt or output: a positive logit is divided, a negative one multiplied (arXiv 1909.05858)."""
 
     penalty: float
 
-    def change(self, logits: Tensor, paths: Paths) -> None:
-        """See `TextProcessor.change`."""
-        held = logits.index_select(1, paths.columns)
-        weaker = torch.where(held < 0, held * self.penalty, held / self.penalty)
-        _put(logits, paths, torch.where(paths.counts[0] > 0, weaker, held))
+    def penalised(self, values: Tensor, counts: Tensor) -> Tensor:
+        """See `Penalty.penalised`."""
+        weaker = torch.where(values < 0, values * self.penalty, values / self.penalty)
+        return torch.where(counts[0] > 0, weaker, values)
 
 
 @dataclass(frozen=True, slots=True)
-class Frequency(TextProcessor):
+class Frequency(Penalty):
     """A token of the output: the penalty for each time that it stands there (OpenAI, vLLM)."""
 
     penalty: float
 
-    def change(self, logits: Tensor, paths: Paths) -> None:
-        """See `TextProcessor.change`."""
-        _put(logits, paths, logits.index_select(1, paths.columns) - self.penalty * paths.counts[1])
+    def penalised(self, values: Tensor, counts: Tensor) -> Tensor:
+        """See `Penalty.penalised`."""
+        return values - self.penalty * counts[1]
 
 
 @dataclass(frozen=True, slots=True)
-class Presence(TextProcessor):
+class Presence(Penalty):
     """A token of the output: the penalty once (OpenAI, vLLM)."""
 
     penalty: float
 
-    def change(self, logits: Tensor, paths: Paths) -> None:
-        """See `TextProcessor.change`."""
-        _put(logits, paths, logits.index_select(1, paths.columns) - self.penalty * (paths.counts[1] > 0))
+    def penalised(self, values: Tensor, counts: Tensor) -> Tensor:
+        """See `Penalty.penalised`."""
+        return values - self.penalty * (counts[1] > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +170,3 @@ class Forced(_OfTokens):
             others = torch.arange(logits.shape[1], device=logits.device) != token
             logits.masked_fill_(here & others, _NEVER)
             logits[:, token] = torch.where(here[:, 0], 0.0, logits[:, token])
-
-
-def _put(logits: Tensor, paths: Paths, values: Tensor) -> None:
-    """Values `[m, k]` for `columns`. A token that is there twice has the same value twice."""
-    logits.scatter_(1, paths.columns.expand(len(logits), -1), values)

@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Sequence
 from functools import partial
+from itertools import groupby
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -10,7 +12,7 @@ from sampling.forward.noise_floor import NoiseFloor, noise_floor
 from sampling.forward.runner import Runner
 from sampling.processors.followed import FollowedGrammar
 from sampling.processors.paths import Committed, Paths
-from sampling.processors.text_processors import TextProcessor
+from sampling.processors.text_processors import Penalty, TextProcessor, penalise
 from sampling.proposal import Proposal
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
@@ -34,6 +36,7 @@ class TextChanges:
 
     def __init__(self, changes: Sequence[TextProcessor], committed: Committed) -> None:
         self._changes, self._committed = changes, committed
+        self._groups = [(penalties, [*group]) for penalties, group in groupby(changes, _is_penalty)]
 
     @property
     def grammar(self) -> FollowedGrammar | None:
@@ -59,9 +62,17 @@ class TextChanges:
 
     def _changed(self, logits: Tensor, paths: Paths) -> Tensor:
         changed = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
-        for change in self._changes:
-            change.change(changed, paths)
+        for penalties, group in self._groups:
+            if penalties:
+                penalise(changed, paths, cast(list[Penalty], group))
+            else:
+                for change in group:
+                    change.change(changed, paths)
         return changed
+
+
+def _is_penalty(change: TextProcessor) -> bool:
+    return isinstance(change, Penalty)
 
 
 def changes_of(

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ablation.plan.grid import Configuration, plain_plan
+from ablation.plan.choice import plain_plan
+from ablation.plan.grid import Configuration
 from ablation.plan.prompts.file import Prompt
 from ablation.results.traces.generations import read_generations
 from ablation.results.traces.replay import ReplayRequest, Replays

@@ -57,6 +57,7 @@ RULES = {
     "scripts/gpu_check.py": Rule(Kind.PARSED, "half an hour on a GPU; test_gpu_check.py rehearses every stage"),
     "scripts/verify_strategies.py": Rule(Kind.CHECKED, "an hour"),
     "scripts/view_cost.py": Rule(Kind.CHECKED, "minutes"),
+    "scripts/processor_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
     "scripts/invariance_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
     "scripts/lean_parity.py": Rule(Kind.LEFT_OUT, "it needs a checkpoint that no package of the lock holds"),
     "scripts/lean_cost.py": Rule(Kind.LEFT_OUT, "minutes, and it measures the machine alone"),

@@ -109,7 +109,7 @@ def test_a_command_runs(command: Command, after_a_run: Path, monkeypatch: pytest
     if command.words[0] == "scripts/report_ablation.py" and command.words[1] != "g.csv":
         leave_undrawn(monkeypatch)
     monkeypatch.setattr("ablation.run.costing.probe.TIMED_TOKENS", 2)
-    monkeypatch.setattr("sampling.measure.profiling.BUDGET_S", 1.0)
+    monkeypatch.setattr("sampling.measure.times.profiling.BUDGET_S", 1.0)
     ended = CliRunner().invoke(_app(module), words, input=SESSION)
     assert ended.exit_code == 0, (ended.output, ended.exception)
     assert not folder or any(written.iterdir())

@@ -16,7 +16,8 @@ from repl.costs import MEASURED, Costs
 from repl.player import SessionPlayer
 from repl.screen.plain import PlainView
 from repl.session import Session
-from sampling.measure import drift, profiling
+from sampling.measure import drift
+from sampling.measure.times import profiling
 from sampling.methods.rules import CONTROLLERS
 from sampling.pair.pair import Pair
 from sampling.pair.profile import DraftTimes, LatencyProfile

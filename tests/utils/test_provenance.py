@@ -1,10 +1,12 @@
 """What a result depends on: the digest of the code that decides a row."""
 
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
-from utils.provenance import _SOURCES, ROOT, code_digest, config_digest, weights_digest
+from utils import provenance
+from utils.provenance import _SOURCES, ROOT, code_digest, config_digest, project_version, weights_digest
 
 
 def test_every_source_of_the_digest_is_there() -> None:
@@ -49,3 +51,14 @@ def test_weights_and_what_stands_beside_them_have_a_digest_each(
 
 def test_a_folder_without_any_has_none(tmp_path: Path) -> None:
     assert weights_digest(str(tmp_path)) is None and config_digest(str(tmp_path)) is None
+
+
+def test_the_version_is_known_where_the_project_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_installed(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    installed = project_version()
+    monkeypatch.setattr(provenance, "version", not_installed)
+    assert project_version() == installed != "unknown"
+    monkeypatch.setattr(provenance, "CHECKOUT", False)
+    assert project_version() == "unknown"

@@ -1,7 +1,7 @@
 """What capturing graphs took in this process, which belongs to no measured time, and what could not be captured."""
 
 _total_s = 0.0
-_failures: list[str] = []
+_failures: list[tuple[str, str]] = []
 
 
 def captured_s() -> float:
@@ -17,9 +17,14 @@ def add_captured(seconds: float) -> None:
 
 def failures() -> tuple[str, ...]:
     """Why functions run without a graph that were to have one, in order."""
-    return tuple(_failures)
+    return tuple(reason for reason, _ in _failures)
 
 
-def add_failure(reason: str) -> None:
-    """Note one more."""
-    _failures.append(reason)
+def failed_at() -> str:
+    """The line of ours that kept the last of them from being captured; empty where it is not known."""
+    return _failures[-1][1] if _failures else ""
+
+
+def add_failure(reason: str, place: str = "") -> None:
+    """Note one more, and the line of ours that it came from."""
+    _failures.append((reason, place))

@@ -17,6 +17,7 @@ from torch.torch_version import TorchVersion
 from utils.device.captured import add_captured, add_failure
 from utils.device.graph_pool import GraphPool, Replayable, Tensors
 from utils.device.spare import with_room
+from utils.device.traced import our_lines
 from utils.errors import UserError
 from utils.text import first_line
 
@@ -128,8 +129,9 @@ class Graphed:
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
-            self.reason = first_line(_first_cause(error))
-            add_failure(self.reason)
+            cause = _first_cause(error)
+            self.reason = first_line(cause)
+            add_failure(self.reason, "".join(our_lines(cause)[-1:]))
             _say_once(self.reason)
             return None
         finally:

@@ -85,8 +85,8 @@ def load_chosen(chosen: Values, runs: "Sequence[Configuration]" = (), values: Va
     runs: what is asked of them, with these settings; what it lacks is refused before weights are read.
     """
     options = load_options(chosen)
-    from sampling.loading.lacking import refuse_lacking
     from sampling.loading.pairs import load_pair
+    from sampling.loading.refusals.lacking import refuse_lacking
     from sampling.methods.tables import METHODS
 
     settings = values or {}

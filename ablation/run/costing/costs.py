@@ -10,7 +10,7 @@ from ablation.run.progress.bar import told
 from engines.spec import OURS
 from sampling.engine import Engine, in_formats
 from sampling.measure.drift import ProfileDrift, settle
-from sampling.measure.profiling import ensure_profile
+from sampling.measure.times.profiling import ensure_profile
 from sampling.methods.tables import METHODS
 
 _PARTS = 100

@@ -6,7 +6,8 @@ from weakref import proxy
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin, DummyLayer, LinearAttentionLayer
+from transformers import cache_utils
+from transformers.cache_utils import Cache, CacheLayerMixin, LinearAttentionLayer
 
 from sampling.forward.caches.cache import RollbackCache, RollbackLayer
 from utils.errors import UserError
@@ -16,8 +17,8 @@ _STATES = ("linear_attention", "conv")
 _HYBRID = ("hybrid", "hybrid_sliding")
 SLIDING = ("sliding_attention", "reference_sliding_attention", "hybrid_sliding")
 CHUNKED = "chunked_attention"
-_INDEXED = "indexed_attention"
-KNOWN = frozenset({FULL, "dummy", _INDEXED, CHUNKED, *_STATES, *_HYBRID, *SLIDING})
+_INDEXED, _EMPTY = "indexed_attention", "dummy"
+KNOWN = frozenset({FULL, _EMPTY, _INDEXED, CHUNKED, *_STATES, *_HYBRID, *SLIDING})
 """Types of layers that can take tokens back, by transformers' names."""
 
 
@@ -118,7 +119,9 @@ class TransformersCache(RollbackCache):
             return LinearAttentionLayer(number_of_states=states)
         if layer_type == _INDEXED:
             return IndexedLayer(self, rows)
-        return DummyLayer() if layer_type == "dummy" else ViewedLayer(self, rows, sliding)
+        if layer_type == _EMPTY:
+            return cache_utils.DummyLayer()  # versions without it have no layers of this type
+        return ViewedLayer(self, rows, sliding)
 
     def move(self, rows: Tensor, to: int) -> None:
         """See `SequenceCache.move`."""

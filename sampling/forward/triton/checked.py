@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -24,6 +24,9 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _PLAIN = DenseLinear(torch.zeros(0, 0))
 _log = logging.getLogger(__name__)
 
+Trial = Callable[[], tuple[Tensor, Tensor]]
+"""What a kernel gives and what is expected of it."""
+
 
 def splits_keys(device: torch.device, dtype: torch.dtype, shape: BlockShape) -> bool:
     """Whether captured forwards of these heads attend by `SplitKeys`."""
@@ -43,13 +46,18 @@ def multiplies_bytes(device: torch.device, dtype: torch.dtype) -> bool:
     return may_use(device) and dtype in _DTYPES and right("the product in 8 bits", lambda: _by_bytes(device, dtype))
 
 
+def step_trials(device: torch.device, dtype: torch.dtype, shape: BlockShape) -> dict[str, Trial]:
+    """Each kernel of `TritonSteps` on a few rows, by its name."""
+    return {
+        "the fused step of norms": partial(_joined, device, dtype, shape),
+        "the fused step of heads": partial(_turned, device, dtype, shape),
+        "the fused gate": partial(_gated, device, dtype, shape),
+    }
+
+
 @cache
 def _fuses(device: torch.device, dtype: torch.dtype, shape: BlockShape) -> bool:
-    return (
-        right("the fused step of norms", lambda: _joined(device, dtype, shape))
-        and right("the fused step of heads", lambda: _turned(device, dtype, shape))
-        and right("the fused gate", lambda: _gated(device, dtype, shape))
-    )
+    return all(right(name, trial) for name, trial in step_trials(device, dtype, shape).items())
 
 
 @cache
@@ -57,8 +65,8 @@ def _attends(device: torch.device, dtype: torch.dtype, heads: tuple[int, int, in
     return right("attention with split keys", lambda: _trial(device, dtype, *heads))
 
 
-def right(name: str, trial: Callable[[], tuple[Tensor, Tensor]]) -> bool:
-    """Whether a kernel gives what is expected, to rounding, and says so where it does not; trial: both."""
+def right(name: str, trial: Trial) -> bool:
+    """Whether a kernel gives what is expected, to rounding; a line says why where it does not."""
     try:
         with torch.inference_mode():
             found, expected = trial()

@@ -6,8 +6,10 @@ output matrix is the target's. EAGLE-3 (cnets.py): `fc` joins three states, the 
 normed feature] and adds to the feature as it is; `d2t` is how far the id of a draft is from its row's number.
 EAGLE-3.1 (arXiv 2605.09992; github.com/vllm-project/vllm, pull request 42764): `fc_norm` has a norm for each of the
 states in front of `fc`, `norm_before_fc` one for all of them side by side, called `input_norm`; with `norm_output` the
-head goes on from its own states behind the norm.
-speculators (github.com/vllm-project/speculators): the same two, the block's config in a config of its own.
+head goes on from its own states behind the norm. ModelOpt says both in `eagle_config`.
+EAGLE-4 (docs.nvidia.com/nemo/automodel, export_eagle4): EAGLE-3.1 with a window, and a candidate head of low rank that
+finds the tokens which `lm_head` then scores. Here `lm_head` scores all tokens, so the candidate head is left out.
+speculators (github.com/vllm-project/speculators): EAGLE-1 and EAGLE-3, the block's config in a config of its own.
 """
 
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
 from sampling.heads.published.block_weights import block_fields, check_block
 from sampling.heads.published.files import HeadFiles, check_shapes, rename
+from sampling.heads.published.layers import check_layers, count_layers, later_names
 from sampling.heads.recurrent import state_norm_widths
 
 SHARED = {"embed_tokens.weight": "embedding.weight", "lm_head.weight": "output.weight"}
@@ -48,6 +51,10 @@ THIRD = {
     "norm.weight": "norm.weight",
     "d2t": "d2t",
     "t2d": "t2d",
+}
+_CANDIDATES = {
+    "efficient_lm_head_down_proj.weight": "candidates_down.weight",
+    "efficient_lm_head.weight": "candidates_up.weight",
 }
 _STATES = 3
 VERIFIER = ("verifier_lm_head.weight", "verifier_norm.weight")
@@ -81,14 +88,14 @@ def read_speculators(files: HeadFiles) -> Head:
     raise files.refuse(f"speculators_model_type is {kind}", "one of eagle, eagle3, peagle")
 
 
-def _fields(files: HeadFiles, config: Mapping[str, Any], base: str) -> dict[str, Any]:
-    if config.get("num_hidden_layers", 1) != 1:
-        raise files.refuse(f"it has {config['num_hidden_layers']} layers", "one layer")
-    return {"method": "eagle", "base": base, "base_digest": "", **block_fields(files, config)}
+def _fields(files: HeadFiles, config: Mapping[str, Any], base: str, layers: int) -> dict[str, Any]:
+    return {"method": "eagle", "base": base, "base_digest": "", **block_fields(files, config, layers)}
 
 
 def _first(files: HeadFiles, inner: Mapping[str, Any], base: str, weights: dict[str, Tensor]) -> Head:
-    fields = _fields(files, inner, base)
+    if inner.get("num_hidden_layers", 1) != 1:
+        raise files.refuse(f"it has {inner['num_hidden_layers']} layers", "one layer")
+    fields = _fields(files, inner, base, 1)
     config = files.make(
         **fields,
         draft_vocab=fields["vocab_size"],
@@ -110,15 +117,16 @@ def _first(files: HeadFiles, inner: Mapping[str, Any], base: str, weights: dict[
 
 def _third(files: HeadFiles, inner: Mapping[str, Any], base: str, layers: list[int] | None) -> Head:
     """inner: the config of the block; what else the head has is said beside it."""
-    outer = files.config
+    outer = _flags(files.config)
     if outer.get("parallel_drafting"):
         raise files.refuse(f"parallel_drafting is {outer['parallel_drafting']}", "a head without it")
     if outer.get("norm_before_fc") and outer.get("fc_norm"):
         raise files.refuse("norm_before_fc and fc_norm are both set", "one of them")
     brought = {name: weight for name, weight in files.weights().items() if name not in VERIFIER}
-    weights = rename(files, brought, THIRD | SHARED)
+    blocks = count_layers(files, brought, inner.get("num_hidden_layers", 1))
+    weights = rename(files, brought, {**THIRD, **SHARED, **_CANDIDATES, **later_names(files, brought)})
     weights.pop("t2d", None)
-    fields = _fields(files, inner, base)
+    fields = _fields(files, inner, base, blocks)
     ids = draft_ids(files, weights.pop("d2t", None), outer.get("draft_vocab_size"), fields["vocab_size"])
     config = files.make(
         **fields,
@@ -128,10 +136,32 @@ def _third(files: HeadFiles, inner: Mapping[str, Any], base: str, layers: list[i
         normed_feedback=bool(outer.get("norm_output")),
         state_norm="each" if outer.get("fc_norm") else "joined" if outer.get("norm_before_fc") else "none",
     )
-    check_block(files, config, weights)
+    check_layers(files, config, weights)
     norms = {f"state_norms.{place}.weight": (width,) for place, width in enumerate(state_norm_widths(config))}
     check_third(files, config, weights, norms)
+    if beyond := sorted(name for name in weights if name.startswith("state_norms.") and name not in norms):
+        told = f"it has {files.theirs[beyond[0]]}, and its config.json asks for no such norm"
+        raise files.refuse(told, "fc_norm or norm_before_fc to say so")
+    _drop_candidates(files, config, weights)
     return files.head(config, weights, ids)
+
+
+def _flags(config: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json with what ModelOpt says in `eagle_config`."""
+    inside = config.get("eagle_config") or {}
+    said = {"norm_before_fc": inside.get("norm_before_fc"), "norm_output": inside.get("return_hidden_post_norm")}
+    return {**{name: value for name, value in said.items() if value is not None}, **config}
+
+
+def _drop_candidates(files: HeadFiles, config: HeadConfig, weights: dict[str, Tensor]) -> None:
+    """Leave out the candidate head of EAGLE-4. Raises `UserError` for one that is none."""
+    there = [name for name in _CANDIDATES.values() if name in weights]
+    if there:
+        down, up = _CANDIDATES.values()
+        rank = len(weights[down]) if down in weights else weights[up].shape[-1]
+        check_shapes(files, weights, {down: (rank, config.hidden_size), up: (config.draft_vocab, rank)})
+    for name in there:
+        del weights[name]
 
 
 def third_fields(outer: Mapping[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:

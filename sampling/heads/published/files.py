@@ -103,11 +103,16 @@ def rename(files: HeadFiles, weights: Mapping[str, Tensor], names: Mapping[str, 
     return renamed
 
 
-def check_shapes(files: HeadFiles, weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raises `UserError` for a weight that is missing, or has another shape than config.json says."""
+def check_shapes(
+    files: HeadFiles, weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], prefix: str = ""
+) -> None:
+    """Raises `UserError` for a weight that is missing, or has another shape than config.json says.
+
+    prefix: what our names begin with and these do not.
+    """
     for name, shape in shapes.items():
         if name not in weights:
             raise files.refuse(f"it has no {name}", f"a head with {', '.join(shapes)}")
         if tuple(weights[name].shape) != shape:
-            told = f"{files.theirs.get(name, name)} is {list(weights[name].shape)}"
+            told = f"{files.theirs.get(prefix + name, name)} is {list(weights[name].shape)}"
             raise files.refuse(told, f"{list(shape)}, as its config.json says")

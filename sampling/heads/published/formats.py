@@ -8,6 +8,7 @@ from typing import Any
 from sampling.forward.causal_model import CausalModel
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import CONFIG, Head, load_head, read_json
+from sampling.heads.published.block_weights import WINDOWED
 from sampling.heads.published.eagle import read_eagle, read_eagle3, read_speculators
 from sampling.heads.published.files import HeadFiles
 from sampling.heads.published.medusa import read_hydra, read_medusa
@@ -41,7 +42,8 @@ def _has(*names: str) -> Callable[[Mapping[str, Any]], bool]:
 
 
 def _third(config: Mapping[str, Any]) -> bool:
-    return "draft_vocab_size" in config or any("Eagle3" in name for name in config.get("architectures") or ())
+    kinds = config.get("architectures") or ()
+    return "draft_vocab_size" in config or any("Eagle3" in name or WINDOWED in name for name in kinds)
 
 
 def _parallel_speculators(config: Mapping[str, Any]) -> bool:
@@ -74,7 +76,7 @@ FORMATS = (
     HeadLayout("speculators (speculators_model_type)", "eagle", _has("speculators_model_type"), read_speculators),
     HeadLayout(f"built-in MTP ({', '.join(COUNTS)})", "mtp", _has(*COUNTS), read_mtp),
     HeadLayout("P-EAGLE (ptd_token_id or pard_token)", "parallel_eagle", _parallel, read_parallel),
-    HeadLayout("EAGLE-3 (draft_vocab_size)", "eagle", _third, read_eagle3),
+    HeadLayout("EAGLE-3 and EAGLE-4 (draft_vocab_size)", "eagle", _third, read_eagle3),
     HeadLayout("EAGLE (num_hidden_layers 1)", "eagle", _first, read_eagle),
 )
 

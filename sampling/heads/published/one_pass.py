@@ -146,11 +146,8 @@ def _check(files: HeadFiles, config: HeadConfig, weights: Mapping[str, Tensor]) 
     size, vocab, rank, drafts = config.hidden_size, config.vocab_size, config.markov_rank, config.draft_vocab
     for place in range(config.layers):
         prefix = f"blocks.{place}."
-        block = {
-            f"block.{name.removeprefix(prefix)}": weight for name, weight in weights.items() if name.startswith(prefix)
-        }
-        check_block(files, config, block)
-        check_shapes(files, block, {"block.input_layernorm.weight": (size,)})
+        check_block(files, config, weights, prefix)
+        check_shapes(files, weights, {f"{prefix}input_layernorm.weight": (size,)})
     if more := [name for name in weights if name.startswith(f"blocks.{config.layers}.")]:
         raise files.refuse(f"it has {more[0]}", f"{config.layers} layers, as its config.json says")
     shapes: dict[str, tuple[int, ...]] = {

@@ -8,16 +8,16 @@ reads the embedding of the mask token: the head's own, where it brings one.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
-from sampling.heads.published.block_weights import block_fields, check_block
+from sampling.heads.published.block_weights import block_fields
 from sampling.heads.published.eagle import SHARED, THIRD, VERIFIER, check_third, draft_ids, states_read, third_fields
 from sampling.heads.published.files import HeadFiles, rename
+from sampling.heads.published.layers import check_layers, count_layers, later_names
 
 SPECULATORS = "peagle"
 _MASKS = ("mask_token_id", "ptd_token_id", "pard_token")
@@ -51,33 +51,26 @@ def _read(files: HeadFiles, inner: Mapping[str, Any], base: str, places: int) ->
     for flag in _UNUSUAL:
         if outer.get(flag):
             raise files.refuse(f"{flag} is {outer[flag]}", "a head without it")
-    weights, blocks = _weights(files), inner.get("num_hidden_layers", 1)
-    fields = block_fields(files, inner)
+    tensors = {name: weight for name, weight in files.weights().items() if name not in VERIFIER}
+    blocks = count_layers(files, tensors, inner.get("num_hidden_layers", 1), parallel=True)
+    names = {**THIRD, **SHARED, **later_names(files, tensors), "mask_hidden": "mask_hidden"}
+    weights = rename(files, tensors, names)
+    weights.pop("t2d", None)
+    fields = block_fields(files, inner, blocks)
     ids = draft_ids(files, weights.pop("d2t", None), outer.get("draft_vocab_size"), fields["vocab_size"])
     config = files.make(
         **{"method": "parallel_eagle", "base": base, "base_digest": "", **fields},
         draft_vocab=len(ids),
         features=states_read(files, outer.get("eagle_aux_hidden_state_layer_ids")),
         steps=next((outer[name] for name in _PLACES if outer.get(name)), places),
-        layers=blocks,
         **third_fields(outer, weights),
     )
     weights["mask_hidden"] = _mask_hidden(files, weights)
     weights["mask_embedding"] = _mask_embedding(files, config, weights)
-    _check(files, config, weights)
+    check_layers(files, config, weights)
+    theirs = config.target_size or config.hidden_size
+    check_third(files, config, weights, {"mask_hidden": (len(config.features) * theirs,)})
     return files.head(config, weights, ids)
-
-
-def _weights(files: HeadFiles) -> dict[str, Tensor]:
-    """All weights under our names, those of the target that some heads bring along left out."""
-    tensors = {name: weight for name, weight in files.weights().items() if name not in VERIFIER}
-    numbers = {
-        int(name.split(".")[1]) for name in tensors if name.startswith("layers.") and name.split(".")[1].isdigit()
-    }
-    later = {f"layers.{number}.": f"later.{number - 1}." for number in numbers if number}
-    weights = rename(files, tensors, {**THIRD, **SHARED, **later, "mask_hidden": "mask_hidden"})
-    weights.pop("t2d", None)
-    return weights
 
 
 def _mask_hidden(files: HeadFiles, weights: Mapping[str, Tensor]) -> Tensor:
@@ -95,20 +88,3 @@ def _mask_embedding(files: HeadFiles, config: HeadConfig, weights: Mapping[str, 
             f"its mask token is {number!r}", f"{', '.join(_MASKS)}: an integer from 0 to {len(matrix) - 1}"
         )
     return matrix[number]
-
-
-def _check(files: HeadFiles, config: HeadConfig, weights: Mapping[str, Tensor]) -> None:
-    check_block(files, config, weights)
-    for place in range(config.layers - 1):
-        prefix = f"later.{place}."
-        block = {
-            f"block.{name.removeprefix(prefix)}": weight for name, weight in weights.items() if name.startswith(prefix)
-        }
-        check_block(files, replace(config, fuse="linear"), block)
-        if "block.input_layernorm.weight" not in block:
-            raise files.refuse(f"its layer {place + 1} has no input_layernorm", "a block with a norm in front")
-    theirs = config.target_size or config.hidden_size
-    check_third(files, config, weights, {"mask_hidden": (len(config.features) * theirs,)})
-    beyond = sorted({name.split(".")[1] for name in weights if name.startswith("later.")})[config.layers - 1 :]
-    if beyond:
-        raise files.refuse(f"it has more layers than num_hidden_layers {config.layers}", f"{config.layers} of them")

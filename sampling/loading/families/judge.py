@@ -25,9 +25,9 @@ from sampling.forward.causal_model import CausalModel
 from sampling.forward.models import lean
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.loading.adapt import adapted
-from sampling.loading.contents import auto_class
 from sampling.loading.families.configs import VOCABULARY, ModelFamily
 from sampling.loading.refusals.checks import has_encoder, refuse_config
+from sampling.loading.refusals.contents import auto_class
 from sampling.loop import decode
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence

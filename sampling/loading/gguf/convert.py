@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sampling.loading.contents import refuse_untrained
+from sampling.loading.refusals.contents import refuse_untrained
 from sampling.loading.stages import Progress, part
 from utils.errors import UserError
 from utils.text import first_line

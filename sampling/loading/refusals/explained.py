@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from huggingface_hub import try_to_load_from_cache
 
-from sampling.loading.contents import auto_class
 from sampling.loading.gguf.cache import META
 from sampling.loading.origin import ALLOWED, ModelOrigin, beside
+from sampling.loading.refusals.contents import auto_class
 from sampling.loading.refusals.damage import damaged
 from utils.errors import UserError
 from utils.text import first_line

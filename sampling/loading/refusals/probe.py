@@ -16,10 +16,10 @@ from transformers import PreTrainedModel
 
 from sampling.forward.caches.cache import row_shapes
 from sampling.forward.causal_model import CausalModel
-from sampling.forward.kernels.numerics_check import FORWARD_ERRORS, LENGTH, all_close
 from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.models.steps import BlockShape
 from sampling.forward.models.windows import context_length, windows_of
+from sampling.forward.numerics_check import FORWARD_ERRORS, LENGTH, all_close
 from sampling.forward.runner import ModelRunner
 from sampling.loading.refusals.checks import ROLLS_BACK
 from utils.errors import UserError

@@ -24,11 +24,11 @@ from sampling.loading.checkpoint import (
     read_weights,
     undisturbed,
 )
-from sampling.loading.contents import auto_class, refuse_untrained, unused_weights
 from sampling.loading.fast_load import converted_shape
 from sampling.loading.origin import ModelOrigin
 from sampling.loading.quantized import stored_as
 from sampling.loading.refusals.checks import has_encoder
+from sampling.loading.refusals.contents import auto_class, refuse_untrained, unused_weights
 from sampling.loading.refusals.explained import folder_of, reading, within_memory
 from sampling.loading.sharded.files import CutFiles, shapes_in, weight_files
 from sampling.loading.stop import refuse_broken_settings

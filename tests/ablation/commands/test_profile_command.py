@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import infer
-from sampling.measure import profiling
+from sampling.measure.times import profiling
 from sampling.pair.profile import LatencyProfile
 from sampling.pair.profile_store import store_path
 from tests.tiny import llama, save_checkpoint

@@ -9,7 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ablation.plan.grid import Configuration, Plan, plain_plan
+from ablation.plan.choice import plain_plan
+from ablation.plan.grid import Configuration, Plan
 from ablation.plan.prompts.file import Prompt
 from ablation.report.plots.trace import trace_figure
 from ablation.report.tables.bounds import bound_rows

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ablation.plan.choice import choose_runs
-from ablation.plan.grid import plain_plan
+from ablation.plan.choice import choose_runs, plain_plan
 from ablation.plan.prompts.file import Prompt
 from ablation.report.load import load_results
 from ablation.report.spec_bench import spec_bench_table, write_spec_bench

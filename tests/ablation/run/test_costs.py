@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ablation.plan.choice import choose_runs
-from ablation.plan.grid import Plan, plain_plan
+from ablation.plan.choice import choose_runs, plain_plan
+from ablation.plan.grid import Plan
 from ablation.plan.prompts.file import Prompt
 from ablation.report.load import load_manifest, load_results
 from ablation.report.tables.predicted import Prices
@@ -23,8 +23,9 @@ from ablation.run.conduct import conduct
 from ablation.run.costing.costs import WatchedProfiles, ensure_costs, weighs_costs
 from ablation.run.job import PlanJob
 from egag.rollback_price import RollbackPrice
-from sampling.measure import drift, profiling
+from sampling.measure import drift
 from sampling.measure.drift import ProfileDrift, settle
+from sampling.measure.times import profiling
 from sampling.methods.rules import CONTROLLERS
 from sampling.methods.settings import Settings
 from sampling.pair.pair_engine import PairEngine

@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from ablation.commands.shared.printed import PrintedRecords
-from ablation.plan.grid import Configuration, Plan, PlannedGeneration, plain_plan
+from ablation.plan.choice import plain_plan
+from ablation.plan.grid import Configuration, Plan, PlannedGeneration
 from ablation.plan.prompts.file import Prompt
 from ablation.run.costing.probe import estimated
 from ablation.run.job import JobOutcome

@@ -1,5 +1,6 @@
 """The static path on a CPU: the same numbers as the dynamic one, from fixed shapes and addresses."""
 
+import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -19,7 +20,7 @@ from sampling.methods.settings import Settings
 from sampling.pair.pair_engine import PairEngine
 from tests.tiny import TOKENS, llama, random_model, tiny_pair
 from utils.device import graphed as graphed_module
-from utils.device.captured import failures
+from utils.device.captured import failed_at, failures
 from utils.device.graphed import Graphed
 from utils.events import Round
 
@@ -212,6 +213,7 @@ def test_what_cannot_be_captured_is_called_and_the_reason_is_said_once(
             assert graphed(torch.tensor([number]))[0].item() == number + 1
         assert graphed.reason == "there is no stream" and graphed.shapes == 0
     assert failures()[-2:] == ("there is no stream", "there is no stream")
+    assert re.fullmatch(r"tests/sampling/forward/test_static\.py:\d+ in no_graph", failed_at())
     assert [record.message for record in caplog.records] == [
         "called without a CUDA graph from now on, which could not be captured: there is no stream"
     ]

@@ -34,6 +34,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fed back": {"normed_feedback": True},
     "eagle-3.1": {"state_norm": "each", "normed_feedback": True},
     "low rank": {"output_rank": 5},
+    "layers": {"layers": 3},
+    "windows": {"layers": 2, "attention_windows": (3, 0)},
+    "a window less than a draft": {"attention_windows": (2,), "output_rank": 5},
     "all": {"state_norm": "each", "normed_feedback": True, "output_rank": 7},
 }
 CPU = torch.device("cpu")
@@ -204,6 +207,8 @@ def test_held_out_drafts_are_counted_by_the_heads_own_output(target: lean.LeanMo
         ({"output_rank": -1}, ("output_rank", -1, 0)),
         ({"output_rank": 9}, ("output_rank", 9, 8, "hidden_size")),
         ({"output_rank": 4, "draft_vocab": 7}, ("output_rank", 4, 0, 9)),
+        ({"attention_windows": (4, 0)}, ("attention_windows", (4, 0), "1 layers")),
+        ({"attention_windows": (-1,)}, ("attention_windows", (-1,))),
     ],
 )
 def test_what_no_head_has_is_refused(values: dict[str, Any], quoted: tuple[object, ...]) -> None:

@@ -21,8 +21,8 @@ from sampling.heads.published.eagle import read_eagle3
 from sampling.heads.published.files import HeadFiles
 from sampling.heads.published.formats import FORMATS, kind_of
 from sampling.loading.heads import heads_for
-from sampling.loading.lacking import refuse_lacking
 from sampling.loading.options import LoadOptions
+from sampling.loading.refusals.lacking import refuse_lacking
 from sampling.measure.comparison import Comparison
 from sampling.methods.settings import Settings
 from sampling.methods.tables import DRAFTERS
@@ -62,6 +62,19 @@ CASES = {
     "eagle3": Case("eagle", published.eagle3, published_reference.eagle3, "pytorch_model.bin"),
     "eagle3, layers": Case("eagle", published.eagle3_with_layers, published_reference.eagle3, "model.safetensors"),
     "eagle3, narrow": Case("eagle", published.eagle3_narrow, published_reference.eagle3, "model.safetensors"),
+    "eagle3, of a target's depth": Case(
+        "eagle", published.eagle3_of_target_depth, published_reference.eagle3, "model.safetensors"
+    ),
+    "eagle3, two layers": Case(
+        "eagle", partial(published.eagle3_counted, 2), published_reference.eagle3, "model.safetensors.index.json"
+    ),
+    "eagle3, hidden norms": Case(
+        "eagle", partial(published.eagle3_counted, 3, "hidden_norm"), published_reference.eagle3, "pytorch_model.bin"
+    ),
+    "speculators, eagle3 of three layers": Case(
+        "eagle", published.speculators_eagle3_layers, published_reference.eagle3, "model.safetensors", "some/llama"
+    ),
+    "eagle4": Case("eagle", published.eagle4, published_reference.eagle3, "model.safetensors"),
     "eagle3.1, each": Case(
         "eagle", partial(published.eagle31, "fc_norm"), published_reference.eagle3, "model.safetensors"
     ),
@@ -91,6 +104,13 @@ CASES = {
     "speculators, peagle": Case(
         "parallel_eagle",
         published.speculators_parallel,
+        published_reference.parallel_eagle,
+        "model.safetensors",
+        "some/llama",
+    ),
+    "speculators, peagle with a window": Case(
+        "parallel_eagle",
+        published.speculators_parallel_windows,
         published_reference.parallel_eagle,
         "model.safetensors",
         "some/llama",
@@ -219,10 +239,70 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], tuple[object, ...]]] = {
         lambda: changed(published.eagle(False), {}, fc__weight=None),
         ("fc.weight", "embedding.weight"),
     ),
-    "two layers": (
+    "a layer too few": (
         "eagle",
-        lambda: changed(published.eagle3(), {"num_hidden_layers": 2}),
+        lambda: changed(published.eagle3_counted(2), {"num_hidden_layers": 3}),
+        ("layers 0, 1", "num_hidden_layers 3"),
+    ),
+    "one layer more": (
+        "eagle",
+        lambda: changed(published.eagle3_counted(2), {"num_hidden_layers": 1}),
+        ("layers 0, 1", "num_hidden_layers 1"),
+    ),
+    "a gap": (
+        "eagle",
+        lambda: changed(
+            published.eagle3_counted(1), {"num_hidden_layers": 2}, layers__2__input_layernorm__weight=random(SIZE)
+        ),
+        ("layers 0, 2", "num_hidden_layers 2"),
+    ),
+    "two layers of EAGLE-1": (
+        "eagle",
+        lambda: changed(
+            published.speculators_eagle(False),
+            {"transformer_layer_config": published.LLAMA | {"num_hidden_layers": 2}},
+        ),
         ("2 layers", "one"),
+    ),
+    "a later layer that reads the embedding": (
+        "eagle",
+        lambda: changed(published.eagle3_counted(2), {}, layers__1__hidden_norm__weight=random(SIZE)),
+        ("layer 1", "layers.1.input_layernorm.weight", "layers.1.hidden_norm.weight", "one norm"),
+    ),
+    "a later layer that is wide": (
+        "eagle",
+        lambda: changed(published.eagle3_counted(2), {}, layers__1__self_attn__q_proj__weight=random(SIZE, 2 * SIZE)),
+        ("layers.1.self_attn.q_proj.weight", [48, 96], [48, 48]),
+    ),
+    "a later layer without its norm": (
+        "eagle",
+        lambda: changed(published.eagle3_counted(2), {}, layers__1__input_layernorm__weight=None),
+        ("layer 1", "input_layernorm.weight"),
+    ),
+    "another window": (
+        "eagle",
+        lambda: changed(published.eagle3_counted(1), {"layer_types": ["chunked_attention"]}),
+        ("chunked_attention", "full_attention", "sliding_attention"),
+    ),
+    "types of other layers": (
+        "eagle",
+        lambda: changed(published.eagle3_counted(1), {"layer_types": ["sliding_attention"] * 4, "sliding_window": 8}),
+        ("layer_types", "4 entries", "1 layers"),
+    ),
+    "a window of no size": (
+        "eagle",
+        lambda: changed(published.eagle3_counted(1), {"layer_types": ["sliding_attention"], "sliding_window": None}),
+        ("sliding_window", None, "1 or more"),
+    ),
+    "half a candidate head": (
+        "eagle",
+        lambda: changed(published.eagle4(), {}, efficient_lm_head__weight=None),
+        ("candidates_up.weight",),
+    ),
+    "a norm that is not asked for": (
+        "eagle",
+        lambda: changed(published.eagle31("fc_norm"), {"fc_norm": False}),
+        ("fc_norm.0.weight", "norm_before_fc"),
     ),
     "dynamic rope": (
         "eagle",
@@ -280,12 +360,17 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], tuple[object, ...]]] = {
         lambda: changed(
             published.speculators_parallel(), {"transformer_layer_config": published.LLAMA | {"num_hidden_layers": 1}}
         ),
-        ("num_hidden_layers 1",),
+        ("layers 0, 1", "num_hidden_layers 1"),
+    ),
+    "one midlayer of two": (
+        "parallel_eagle",
+        lambda: changed(published.parallel(), {"num_hidden_layers": 2}),
+        ("layers 0", "num_hidden_layers 2"),
     ),
     "a layer without its norm": (
         "parallel_eagle",
         lambda: changed(published.speculators_parallel(), {}, layers__1__input_layernorm__weight=None),
-        ("layer 1", "input_layernorm"),
+        ("layer 1", "input_layernorm.weight"),
     ),
     "a norm in front of fc": (
         "parallel_eagle",

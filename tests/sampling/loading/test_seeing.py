@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from transformers import AutoModelForMultimodalLM, PreTrainedModel
 
-from sampling.forward.kernels.numerics_check import probe_tokens
 from sampling.forward.models.adapter import TransformersModel
+from sampling.forward.numerics_check import probe_tokens
 from sampling.loading.adapt import adapted, let_towers_go
 from sampling.loading.families.configs import DECODERS, ModelFamily
 from sampling.loading.families.judge import random_model

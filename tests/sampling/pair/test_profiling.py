@@ -13,9 +13,9 @@ from egag.length_rule import FixedGamma
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.tree import depths
 from sampling.loading.pairs import LoadOptions, load_pair
-from sampling.measure import profiling
-from sampling.measure.forward_times import _BRANCHES, _FORKED, ForwardTimes, never_dearer, undisturbed
-from sampling.measure.profiling import ensure_profile, measure, measuring
+from sampling.measure.times import profiling
+from sampling.measure.times.forward_times import _BRANCHES, _FORKED, ForwardTimes, never_dearer, undisturbed
+from sampling.measure.times.profiling import ensure_profile, measure, measuring
 from sampling.methods.settings import Settings
 from sampling.methods.tables import COPIERS, HEADS
 from sampling.pair import profile_store

@@ -15,8 +15,8 @@ from sampling.forward.caches.rollback import Reread
 from sampling.forward.models.recurrent import RecurrentModel
 from sampling.forward.runner import ModelRunner
 from sampling.loading.adapt import adapted
-from sampling.measure.profiling import finished, measuring
-from sampling.measure.rollback_times import RollbackTimes
+from sampling.measure.times.profiling import finished, measuring
+from sampling.measure.times.rollback_times import RollbackTimes
 from sampling.pair import profile_store
 from sampling.pair.pair import Pair
 from sampling.pair.profile import LatencyProfile

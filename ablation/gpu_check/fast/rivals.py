@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from ablation.gpu_check.fast.predictions import against_generate
 from ablation.gpu_check.models import in_transformers, pair_of
-from ablation.gpu_check.predictions import against_generate
 from ablation.gpu_check.record import LeftOut, StageRecord
 from ablation.gpu_check.rounds import settings_of
 from sampling.loading.checkpoint import Placement

@@ -11,8 +11,8 @@ from egag.length_rule import FixedGamma
 from sampling.drafter import Drafter
 from sampling.engine import Engine
 from sampling.loop import decode
-from sampling.measure.forward_times import ForwardTimes
-from sampling.measure.shares import judged, shares
+from sampling.measure.times.forward_times import ForwardTimes
+from sampling.measure.times.shares import judged, shares
 from sampling.methods.choices import make_processor
 from sampling.methods.settings import Settings
 from sampling.methods.tables import CHAIN, COPIERS, DRAFTERS, MODELS

@@ -7,7 +7,7 @@ from statistics import median
 from typing import TypeVar
 
 from sampling.forward.runner import PREFILL_CHUNK, WholeRunner, feed
-from sampling.measure.rollback_times import RollbackTimes
+from sampling.measure.times.rollback_times import RollbackTimes
 from sampling.pair.pair import Pair
 from sampling.pair.profile import CONTEXTS, ROWS, Times
 from utils.device.timing import PhaseClock

@@ -1,0 +1,1 @@
+"""The stage `probe`: which line breaks on this card, in a minute."""

@@ -1,0 +1,94 @@
+"""What the options of a processor cost a round of plain decoding.
+
+Two texts of one model take turns, round by round: one with the options, one without. So whatever else the machine does
+falls on both. The last line compares a processor with itself, and shows the noise.
+
+uv run scripts/processor_cost.py [--target-weights int8] [--length 96] [--repeat 4]
+"""
+
+import utils.device.threads  # noqa: F401
+
+import random
+import statistics
+import sys
+from collections.abc import Generator
+from typing import Annotated
+
+import typer
+
+from egag.length_rule import FixedGamma
+from sampling.drafter import NullDrafter
+from sampling.forward.runner import Runner
+from sampling.loading.options import DTYPES, WEIGHTS
+from sampling.loading.pairs import LoadOptions, load_pair
+from sampling.loop import decode
+from sampling.methods.choices import make_processor
+from sampling.methods.settings import PARAMETERS
+from sampling.verify.rejection import RejectionVerifier
+from utils.device.machine import Machine, disturbance
+from utils.events import Round
+from utils.logits_processor import LogitsProcessor
+
+PROMPT = "Write a Python function that merges two sorted lists, with a docstring, and explain how it works."
+CASES = (
+    ("greedy", "repetition=1.1 frequency=0.2 presence=0.2"),
+    ("nucleus 0.8 0.9", "repetition=1.1 frequency=0.2 min_p=0.05"),
+    ("greedy", ""),
+)
+
+
+def processor(text: str) -> LogitsProcessor:
+    return make_processor(PARAMETERS["processor"].checked(text))
+
+
+def round_times(target: Runner, prompt: list[int], text: str, length: int, seed: int) -> Generator[float]:
+    """Seconds of each round."""
+    rule, verifier = FixedGamma(0), RejectionVerifier()
+    for event in decode(
+        target, NullDrafter(), rule, verifier, processor(text), prompt, max_new_tokens=length, seed=seed
+    ):
+        if isinstance(event, Round):
+            yield event.draft_s + event.verify_s + event.other_s
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """The middle 95 % of the medians of 1,000 resamples."""
+    rng = random.Random(0)
+    medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(1000))
+    return medians[25], medians[974]
+
+
+def main(
+    dtype: Annotated[str, typer.Option(help=", ".join(DTYPES))] = "auto",
+    target_weights: Annotated[str, typer.Option(help=", ".join(WEIGHTS))] = "full",
+    length: Annotated[int, typer.Option(min=2, help="new tokens of a text")] = 96,
+    repeat: Annotated[int, typer.Option(min=1, help="texts of each processor")] = 4,
+) -> None:
+    """What the options of a processor cost a round of plain decoding."""
+    pair = load_pair(LoadOptions(dtype=dtype, target_weights=target_weights))
+    prompt, runners = pair.encode([PROMPT], chat=True), (pair.target, pair.target.another())
+    with Machine() as machine:
+        for plain, options in CASES:
+            rounds: list[tuple[float, float]] = []
+            for number in range(repeat + 1):
+                first, second = runners if number % 2 else runners[::-1]
+                without = round_times(first, prompt, plain, length, number)
+                having = round_times(second, prompt, f"{plain} {options}".strip(), length, number)
+                rounds += list(zip(without, having, strict=False)) if number else []
+                without.close(), having.close()
+            _tell(plain, options, rounds)
+    if disturbed := disturbance([machine.other_cores]):
+        print(disturbed, file=sys.stderr)
+
+
+def _tell(plain: str, options: str, rounds: list[tuple[float, float]]) -> None:
+    """rounds: seconds of a round without the options and of the one beside it with them."""
+    usual = statistics.median(without for without, _ in rounds)
+    added = [having - without for without, having in rounds]
+    low, high = interval(added)
+    share = f"{statistics.median(added) / usual:.1%} ({low / usual:.1%} to {high / usual:.1%})"
+    print(f"{plain} + {options or 'nothing'}: {share} of a round of {usual * 1e3:.2f} ms, {len(rounds)} rounds")
+
+
+if __name__ == "__main__":
+    typer.run(main)
