@@ -16,6 +16,7 @@ MOST_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOOL = '{"type": "function", "function": {"name": NAME, "description": TEXT, "parameters": JSON SCHEMA}}'
 _CHOICES = 'none, auto, required or {"type": "function", "function": {"name": NAME}}'
+_OPENS = frozenset(("additionalProperties", "unevaluatedProperties", "patternProperties", "anyOf", "oneOf", "$ref"))
 _NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -50,7 +51,8 @@ class ToolUse:
 
     def _parameters(self, name: str) -> Mapping[str, Any]:
         found = next(tool["function"] for tool in self.tools if tool["function"]["name"] == name)
-        return found.get("parameters") or _NO_ARGUMENTS
+        closed: Mapping[str, Any] = _closed(found.get("parameters") or _NO_ARGUMENTS)
+        return closed
 
     def _list_of_calls(self) -> Mapping[str, Any]:
         """The schema of a list of calls. What the schema of a tool refers to in itself is found under its name."""
@@ -116,6 +118,22 @@ def _call(name: str) -> Mapping[str, Any]:
 
 def _as_grammar(schema: Mapping[str, Any]) -> str:
     return read_grammar(written(SCHEMA, schema))
+
+
+def _closed(value: Any) -> Any:
+    """A schema whose objects have no other properties than it names, where it does not say.
+
+    Nobody takes such arguments. What is joined by `allOf` stays as it is, as its parts are of one object.
+    """
+    if isinstance(value, list):
+        return [_closed(each) for each in value]
+    if not isinstance(value, dict) or "allOf" in value:
+        return value
+    open_ = value.get("type") == "object" and "properties" in value and not _OPENS.intersection(value)
+    return {
+        **{key: _closed(inner) for key, inner in value.items()},
+        **({"additionalProperties": False} if open_ else {}),
+    }
 
 
 def _moved(value: Any, place: str) -> Any:

@@ -89,6 +89,18 @@ def test_a_named_call_is_its_arguments(served: Running) -> None:
     assert name == "weather" and answer.choices[0].finish_reason == "stop"
 
 
+def test_arguments_that_no_schema_names_are_not_written(served: Running) -> None:
+    """As clients write schemas: without a word on other properties. Only one that allows them has them."""
+    where = {"type": "object", "properties": {"city": {"enum": ["Rome"]}}, "required": ["city"]}
+    schema = {"type": "object", "properties": {"where": where}, "required": ["where"]}
+    tool = {"type": "function", "function": {"name": "weather", "parameters": schema}}
+    assert calls_of(ask(served, NAMED, tools=[tool])) == [("weather", {"where": {"city": "Rome"}})]
+    free = {"type": "function", "function": {"name": "weather", "parameters": {**schema, "additionalProperties": True}}}
+    answer = ask(served, NAMED, tools=[free], max_tokens=40, n=8, temperature=1.5, seed=1)
+    written = [choice.message.tool_calls[0].function.arguments for choice in answer.choices]
+    assert any(text.startswith('{"where": {"city": "Rome"}, "') for text in written)
+
+
 @pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
 def test_a_stream_puts_the_same_call_together(served: Running, choice: Any) -> None:
     whole = ask(served, choice, parallel_tool_calls=False)
