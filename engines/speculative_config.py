@@ -54,6 +54,7 @@ _EXTENDED = {
     "draft_model": ServerMethod("extended", _EXTENDED_KEYS, "drafter", (("hybrid_model", "model"),)),
     "mtp": ServerMethod("extended", _EXTENDED_KEYS, "heads", (("hybrid_model", "mtp"),)),
 }
+_VLLM_KEYS = {"prompt_lookup_max": "max_ngram_size", "prompt_lookup_min": "min_ngram_size"}
 STRATEGIES = ("default", "with_ngram")
 KEYS = (
     "method",
@@ -175,14 +176,29 @@ def _read(text: str) -> dict[str, Any]:
         raise UserError(f"--speculative-config: {error}") from None
     if not isinstance(entry, dict):
         raise UserError(f"--speculative-config: a {type(entry).__name__} given; expected a JSON object")
+    entry = _in_our_keys(entry)
     for key in entry:
         if key not in KEYS:
-            raise UnknownName("key of --speculative-config", key, KEYS)
+            raise UnknownName("key of --speculative-config", key, (*KEYS, *_VLLM_KEYS))
     if "method" not in entry:
         raise UserError(f"--speculative-config has no method; expected {one_of(_OURS)}")
     if not isinstance(entry["method"], str) or entry["method"] not in _OURS:
         raise UnknownName("method of --speculative-config", str(entry["method"]), tuple(_OURS))
     return entry
+
+
+def _in_our_keys(entry: dict[str, Any]) -> dict[str, Any]:
+    """The same with vLLM's bounds of prompt lookup under their other names; one that is given alone is both, as there.
+
+    Raises `UserError` for a bound that is given under both names.
+    """
+    for key, name in _VLLM_KEYS.items():
+        if key in entry and name in entry:
+            raise UserError(f"{key} and {name} given, which are the same; expected one of them")
+    lookup = {name: entry[key] for key, name in _VLLM_KEYS.items() if key in entry}
+    if len(lookup) == 1:
+        lookup = dict.fromkeys(_VLLM_KEYS.values(), *lookup.values())
+    return {**{key: value for key, value in entry.items() if key not in _VLLM_KEYS}, **lookup}
 
 
 def _check(key: str, setting: str, value: str) -> None:

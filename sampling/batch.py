@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.length_rule import LengthRule
@@ -38,7 +39,8 @@ class Request:
     reuse: the most rows of the prompt that may be taken over from the last sequence of the same slot. Only rows with
     equal tokens are taken over, and their hidden states are not computed again. price: the measured cost of its rounds
     when it runs alone; None if not measured. arrives_s: the time of arrival in seconds of the batch's clock; None means
-    that it arrives when a slot is free. tag: the caller's own name for the request.
+    that it arrives when a slot is free. tag: the caller's own name for the request. watch: is called with the target's
+    raw logits `[n + 1, V]` of each round, which hold until the next one, and the round.
     """
 
     prompt: list[int]
@@ -50,6 +52,7 @@ class Request:
     price: CostModel | None = None
     arrives_s: float | None = None
     tag: Any = None
+    watch: Callable[[Tensor, Round], None] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -170,6 +173,8 @@ class Batch:
             if isinstance(round, Exception):
                 played.append((live, self._fail(live, round)))
                 continue
+            if live.request.watch is not None and live.seq.logits is not None:
+                live.request.watch(live.seq.logits, round)
             live.seq.last = round.timed(shares)
             played.append((live, round.timed(seconds, count, live.waited_s)))
             live.waited_s = 0.0

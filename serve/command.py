@@ -60,7 +60,7 @@ def serve(
     """
     with exit_statuses():
         refuse_under_torchrun("serve", "one process, or the command run")
-        from serve.requested import read_default
+        from serve.requests.speculative import read_default
 
         default = read_default(method)
         variables = TemplateVariables.read(told)

@@ -1,13 +1,28 @@
 """What the server has done since it began, as Prometheus reads it, under the names of vLLM's metrics."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from serve.histograms import REQUEST_S, TOKEN_S, TOKENS, TTFT_S, Histogram, Labels, Sample, family
+from serve.jobs import TextJob
 from utils.events import Prefilled, Round
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS = ("stop", "length", "abort", "error")
+
+# The histograms: vLLM's name, its bounds, and what is counted.
+_HISTOGRAMS = {
+    "time_to_first_token_seconds": (TTFT_S, "From the arrival of a text to its first tokens."),
+    "inter_token_latency_seconds": (TOKEN_S, "Between two rounds of a text, whatever they brought."),
+    "request_time_per_output_token_seconds": (TOKEN_S, "Of a whole text, a token behind its first ones."),
+    "e2e_request_latency_seconds": (REQUEST_S, "From the arrival of a text to its end."),
+    "request_queue_time_seconds": (REQUEST_S, "From the arrival of a text to its prefill."),
+    "request_prefill_time_seconds": (REQUEST_S, "Prefill of a prompt."),
+    "request_decode_time_seconds": (REQUEST_S, "From the first tokens of a text to its end."),
+    "request_prompt_tokens": (TOKENS, "Tokens of a prompt."),
+    "request_generation_tokens": (TOKENS, "Tokens of an answer."),
+}
 
 
 @dataclass
@@ -22,10 +37,24 @@ class Counters:
     accepted: int = 0
     accepted_at: list[int] = field(default_factory=list)
     finished: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(_REASONS, 0)))
+    histograms: dict[str, Histogram] = field(
+        default_factory=lambda: {name: Histogram(bounds) for name, (bounds, _) in _HISTOGRAMS.items()}
+    )
 
-    def began(self, prefilled: Prefilled) -> None:
-        """A prompt was read."""
+    def began(self, prefilled: Prefilled, queued_s: float) -> None:
+        """A prompt was read, so long after it came."""
         self.prompt_tokens += prefilled.prompt_tokens
+        self.histograms["request_queue_time_seconds"].add(queued_s)
+        self.histograms["request_prefill_time_seconds"].add(prefilled.prefill_s)
+
+    def told(self, job: TextJob, now_s: float) -> None:
+        """Tokens of a text are there."""
+        if job.first_s is None:
+            job.first_s = now_s
+            self.histograms["time_to_first_token_seconds"].add(now_s - job.arrived_s)
+        elif job.last_s is not None:
+            self.histograms["inter_token_latency_seconds"].add(now_s - job.last_s)
+        job.last_s = now_s
 
     def add(self, round: Round) -> None:
         """Count a round of one text. Rounds without drafts are none of vLLM's `num_drafts`."""
@@ -38,37 +67,41 @@ class Counters:
         for place in range(round.accepted):
             self.accepted_at[place] += 1
 
-    def ended(self, reason: str) -> None:
+    def ended(self, reason: str, job: TextJob) -> None:
         """A text is over: `stop`, `length`, `abort` where the client has left, or `error`."""
         self.finished[reason] += 1
+        if reason not in ("stop", "length") or job.first_s is None or job.last_s is None:
+            return
+        written_s, new = job.last_s - job.first_s, job.metrics.new_tokens
+        self.histograms["e2e_request_latency_seconds"].add(job.last_s - job.arrived_s)
+        self.histograms["request_decode_time_seconds"].add(written_s)
+        self.histograms["request_prompt_tokens"].add(job.metrics.prompt_tokens)
+        self.histograms["request_generation_tokens"].add(new)
+        if new > 1:
+            self.histograms["request_time_per_output_token_seconds"].add(written_s / (new - 1))
 
     def page(self, model: str, running: int, waiting: int) -> str:
         """The text of `/metrics`."""
         return "".join(self._families({"model_name": model, "engine": "0"}, running, waiting))
 
-    def _families(self, labels: Mapping[str, str], running: int, waiting: int) -> Iterator[str]:
-        yield _family("vllm:num_requests_running", "gauge", "Texts under way.", [(labels, running)])
-        yield _family("vllm:num_requests_waiting", "gauge", "Texts without a place.", [(labels, waiting)])
-        yield _family("vllm:prompt_tokens_total", "counter", "Tokens of prompts.", [(labels, self.prompt_tokens)])
-        yield _family("vllm:generation_tokens_total", "counter", "Tokens written.", [(labels, self.generation_tokens)])
-        reasons = [({**labels, "finished_reason": reason}, count) for reason, count in self.finished.items()]
-        yield _family("vllm:request_success_total", "counter", "Texts that are over, by why.", reasons)
+    def _families(self, labels: Labels, running: int, waiting: int) -> Iterator[str]:
+        def counted(name: str, kind: str, help: str, value: int) -> str:
+            return family(name, kind, help, [("", labels, value)])
+
+        yield counted("vllm:num_requests_running", "gauge", "Texts under way.", running)
+        yield counted("vllm:num_requests_waiting", "gauge", "Texts without a place.", waiting)
+        yield counted("vllm:prompt_tokens_total", "counter", "Tokens of prompts.", self.prompt_tokens)
+        yield counted("vllm:generation_tokens_total", "counter", "Tokens written.", self.generation_tokens)
+        reasons = [("", {**labels, "finished_reason": reason}, count) for reason, count in self.finished.items()]
+        yield family("vllm:request_success_total", "counter", "Texts that are over, by why.", reasons)
         drafts = "vllm:spec_decode_num"
-        yield _family(f"{drafts}_drafts_total", "counter", "Rounds with drafts.", [(labels, self.drafting_rounds)])
-        yield _family(f"{drafts}_draft_tokens_total", "counter", "Drafts.", [(labels, self.drafted)])
-        yield _family(f"{drafts}_accepted_tokens_total", "counter", "Drafts accepted.", [(labels, self.accepted)])
-        places = [({**labels, "position": str(place)}, count) for place, count in enumerate([*self.accepted_at])]
-        yield _family(f"{drafts}_accepted_tokens_per_pos_total", "counter", "The same by position.", places)
-        yield _family("workbench:rounds_total", "counter", "Rounds of all texts.", [(labels, self.rounds)])
-
-
-def _family(name: str, kind: str, help: str, samples: Sequence[tuple[Mapping[str, str], int]]) -> str:
-    lines = [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
-    for labels, value in samples:
-        shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-        lines.append(f"{name}{{{shown}}} {value}")
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+        yield counted(f"{drafts}_drafts_total", "counter", "Rounds with drafts.", self.drafting_rounds)
+        yield counted(f"{drafts}_draft_tokens_total", "counter", "Drafts.", self.drafted)
+        yield counted(f"{drafts}_accepted_tokens_total", "counter", "Drafts accepted.", self.accepted)
+        places: Sequence[Sample] = [
+            ("", {**labels, "position": str(place)}, count) for place, count in enumerate([*self.accepted_at])
+        ]
+        yield family(f"{drafts}_accepted_tokens_per_pos_total", "counter", "The same by position.", places)
+        for name, (_, help) in _HISTOGRAMS.items():
+            yield family(f"vllm:{name}", "histogram", help, [*self.histograms[name].samples(labels)])
+        yield counted("workbench:rounds_total", "counter", "Rounds of all texts.", self.rounds)

@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from threading import Condition, Thread
+from time import perf_counter
 
 from ablation.plan.grid import Configuration
 from sampling.batch import Batch, LiveText
 from sampling.engine import Text
+from sampling.methods.tables import METHODS
 from sampling.pair.local_engine import LocalEngine
+from serve.answers.logprobs import TokenLogprob, placed, prompt_logprobs, token_logprobs
+from serve.answers.writing import ResponseWriting
 from serve.counters import Counters
 from serve.errors import ApiError
-from serve.jobs import AnswerEnd, ServedPiece, ServedSlot, TextJob, Tokens, slot_of
+from serve.jobs import AnswerEnd, ServedPiece, ServedSlot, TextJob, TextOrder, Tokens, slot_of
 from serve.limits import MOST_DRAFTS, served_values
 from utils.errors import UserError
 from utils.events import Finished, Round
@@ -144,10 +148,25 @@ class Driver:
         values |= {"processor": order.processor, "length": order.length, "grammar": order.grammar}
         request = self.engine.request(order.configuration.method, values, Text(job, order.prompt, order.length))
         job.lossless = self.engine.lossless(order.configuration.method, values)
-        live, prefilled = batch.admit(replace(request, stop=()) if order.to_the_end else request)
+        if order.of_prompt:
+            job.of_prompt = self._prompt_logprobs(order)
+        if not order.length:
+            job.tell(AnswerEnd("", "length"))
+            return
+        stop = frozenset((*(() if order.to_the_end else request.stop), *order.stop_ids))
+        watch = None if order.logprobs is None else job.note_rows
+        begun_s = perf_counter()
+        live, prefilled = batch.admit(replace(request, stop=stop, watch=watch))
         self._jobs[live] = job
         job.metrics.add(prefilled)
-        self.counters.began(prefilled)
+        self.counters.began(prefilled, begun_s - job.arrived_s)
+
+    def _prompt_logprobs(self, order: TextOrder) -> tuple[TokenLogprob, ...]:
+        """The log-probabilities of a prompt's tokens, which cost one more forward over it."""
+        runner = self.engine.pair.runner(METHODS[order.configuration.method])
+        writing = ResponseWriting(self.tokens.decode, ())
+        writing.push(order.prompt)
+        return placed(prompt_logprobs(runner, order.prompt, order.logprobs or 0), writing.starts)
 
     def _group(self, configuration: Configuration) -> Batch:
         """The batch of a method with these values; those that have nothing to do give way."""
@@ -205,18 +224,30 @@ class Driver:
         job.metrics.add(round)
         job.recent.append(round)
         self.counters.add(round)
+        self.counters.told(job, perf_counter())
+        logprobs = self._logprobs(job, round)
         if live.seq.reason is None and job.writing.stopped:
             batch.drop(live)
-        job.tell(ServedPiece(round.emitted, job.writing.told()))
+        job.tell(ServedPiece(round.emitted, job.writing.told(), logprobs))
         if job.writing.stopped or live.seq.reason is not None:
             reason = "stop" if job.writing.stopped or live.seq.reason == "stop" else "length"
             job.metrics.add(Finished(live.seq.reason or "stop", job.metrics.new_tokens))
             self._over(live, job, reason)
             job.tell(AnswerEnd(job.writing.rest(), reason))
 
+    def _logprobs(self, job: TextJob, round: Round) -> tuple[TokenLogprob, ...]:
+        """The log-probabilities of a round's tokens, where they are wanted."""
+        rows, job.rows = job.rows, None
+        if job.order.logprobs is None or rows is None:
+            return ()
+        count = len(round.emitted)
+        found = token_logprobs(rows[:count], round.emitted, job.order.logprobs)
+        job.logprobs += (told := placed(found, job.writing.starts[-count:]))
+        return told
+
     def _over(self, live: LiveText, job: TextJob, reason: str) -> None:
         if self._jobs.pop(live, None) is not None:
-            self.counters.ended(reason)
+            self.counters.ended(reason, job)
 
 
 def _cut(round: Round, kept: int) -> Round:

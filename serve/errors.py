@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from utils.errors import UserError
+from utils.errors import UserError, one_of
 from utils.text import quoted
 
 _log = logging.getLogger(__name__)
@@ -52,8 +52,11 @@ def _sendable(text: str) -> str:
 async def not_routed(request: Request, error: Exception) -> Response:
     """A route that is none, or is asked in another way."""
     assert isinstance(error, HTTPException)
-    what = f"{request.method} {request.url.path}: {error.detail}"
-    return JSONResponse(ApiError(error.status_code, what).as_dict(), error.status_code, error.headers)
+    what, code = f"{request.method} {request.url.path}: {error.detail}", None
+    if error.status_code == 404:
+        there = sorted(route.path for route in request.app.routes if "{" not in route.path)
+        what, code = f"{what}; expected {one_of(there)}", "unknown_url"
+    return JSONResponse(ApiError(error.status_code, what, None, code).as_dict(), error.status_code, error.headers)
 
 
 async def broken(request: Request, error: Exception) -> Response:

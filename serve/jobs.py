@@ -1,10 +1,13 @@
 """What a request comes to: texts to write, whom to tell of each, what is told, and what the live page shows."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Literal
+from time import perf_counter
+from typing import Any, Literal
+
+from torch import Tensor
 
 from ablation.plan.grid import Configuration
 from sampling.grammar.spelling import OFF_WORD
@@ -12,8 +15,10 @@ from sampling.measure.answer import Answer, Decode, Span
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.pair.local_engine import LocalEngine
+from serve.answers.logprobs import TokenLogprob, emitting_rows
+from serve.answers.parts import PLAIN, AnswerForm
+from serve.answers.writing import ResponseWriting
 from serve.errors import ApiError
-from serve.writing import ResponseWriting
 from utils.events import Round
 from utils.parameter import ChosenPart
 
@@ -24,8 +29,10 @@ _SHOWN_ROUNDS = 24
 class TextOrder:
     """One text to write: its prompt's ids, the method with its values, how tokens are drawn and when it ends.
 
-    stops: strings before which it ends. to_the_end: not even a stop token ends it (`ignore_eos`). grammar: what it
-    must be, as the setting `grammar` keeps it.
+    length: 0 only where its prompt alone is wanted. stops: strings before which it ends. to_the_end: not even a stop
+    token of the model ends it (`ignore_eos`). grammar: what it must be, as the setting `grammar` keeps it. stop_ids:
+    more tokens that end it. logprobs: how many of the best are wanted at each place; None: no log-probabilities at all.
+    of_prompt: those of the prompt, too.
     """
 
     prompt: tuple[int, ...]
@@ -36,13 +43,18 @@ class TextOrder:
     stops: tuple[str, ...] = ()
     to_the_end: bool = False
     grammar: str = OFF_WORD
+    stop_ids: tuple[int, ...] = ()
+    logprobs: int | None = None
+    of_prompt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedRequest:
-    """A request: one order a prompt, and how its answer is told.
+    """A request: so many `samples` of each prompt, an order each, and how its answer is told.
 
-    include_usage: a stream ends with a chunk of counts. token_ids: ids are told beside the text.
+    include_usage: a stream ends with a chunk of counts. token_ids: ids are told beside the text. usage_by_chunk: each
+    chunk has the counts so far. echoed: the text of each prompt, where answers begin with it. tokens_as_ids: tokens of
+    log-probabilities are shown by their ids. form: what a chat's text is taken apart into.
     """
 
     kind: Literal["text", "chat"]
@@ -50,14 +62,20 @@ class ParsedRequest:
     stream: bool = False
     include_usage: bool = False
     token_ids: bool = False
+    samples: int = 1
+    usage_by_chunk: bool = False
+    echoed: tuple[str, ...] = ()
+    tokens_as_ids: bool = False
+    form: AnswerForm = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
 class ServedPiece:
-    """What a round added to an answer: its ids, and the text that may be told by now."""
+    """What a round added to an answer: its ids, the text that may be told by now, and log-probabilities if wanted."""
 
     ids: tuple[int, ...]
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +94,9 @@ class TextJob:
     """An order, whom to tell, and its account. `tell` is called in the driver's thread and must not wait.
 
     cancelled: nobody waits for it any longer. recent: its last rounds, for the live page. lossless: whether its text
-    has the target's distribution.
+    has the target's distribution. arrived_s: when it came; first_s, last_s: when its first and its last tokens were
+    there. rows: logits `[m, V]` that its last tokens were chosen from, where their log-probabilities are wanted.
+    logprobs: of all its tokens so far. of_prompt: of the prompt's.
     """
 
     order: TextOrder
@@ -86,6 +106,16 @@ class TextJob:
     cancelled: bool = False
     lossless: bool | None = None
     recent: deque[Round] = field(default_factory=lambda: deque[Round](maxlen=_SHOWN_ROUNDS))
+    arrived_s: float = field(default_factory=perf_counter)
+    first_s: float | None = None
+    last_s: float | None = None
+    rows: Tensor | None = None
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    of_prompt: tuple[TokenLogprob, ...] = ()
+
+    def note_rows(self, logits: Tensor, round: Round) -> None:
+        """Keep the rows of a round's tokens, of its raw logits `[n + 1, V]`."""
+        self.rows = emitting_rows(logits, round)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +148,41 @@ class Tokens:
         with self._lock:
             return self._engine.tokenise(turns, chat, system, told)
 
+    def encode_messages(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        variables: TemplateVariables = UNTOLD,
+        opens: bool = True,
+    ) -> list[int]:
+        """See `Pair.encode_messages`."""
+        with self._lock:
+            return self._engine.pair.encode_messages(messages, tools, variables.over(self._variables), opens)
+
+    def encode_text(self, text: str, special: bool) -> list[int]:
+        """Ids of a text, with the special tokens that its tokenizer puts around it, or without."""
+        with self._lock:
+            return list(self._engine.pair.tokenizer.encode(text, add_special_tokens=special))
+
     def decode(self, ids: Sequence[int]) -> str:
         """See `Engine.text`."""
         with self._lock:
             return self._engine.text(ids)
+
+    def decode_all(self, ids: Sequence[int]) -> str:
+        """See `LocalEngine.all_text`."""
+        with self._lock:
+            return self._engine.all_text(ids)
+
+    def names(self, ids: Sequence[int]) -> list[str]:
+        """The entries of the vocabulary."""
+        with self._lock:
+            return list(self._engine.pair.tokenizer.convert_ids_to_tokens(list(ids)))
+
+    def bytes_of(self, token: int) -> bytes:
+        """The bytes that a token stands for."""
+        with self._lock:
+            return self._engine.pair.bytes_of(token)
 
 
 def slot_of(job: TextJob, decode: Decode) -> ServedSlot:

@@ -31,6 +31,12 @@ class GrammarVocabulary:
             self._matchers[grammar] = made
         return self._matchers[grammar].deep_copy()
 
+    def bytes_of(self, token: int) -> bytes:
+        """The bytes that a token stands for; of a special one those of its name."""
+        found: bytes = self.tokenizer.decode_bytes([token])
+        # The byte 255 begins the names of special tokens there: one that has no name is that byte.
+        return found if found or not self.tokenizer.is_special_token(token) else b"\xff"
+
 
 @lru_cache(maxsize=4)
 def vocabulary_of(tokenizer: Any, size: int, stop: frozenset[int]) -> GrammarVocabulary:

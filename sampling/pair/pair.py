@@ -23,6 +23,7 @@ from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.methods.parameters import VOCABULARY, WEIGHTS
 from sampling.methods.part import OF_DRAFTER
 from sampling.pair import pair_messages as messages
+from sampling.pair.conversation_ids import conversation_ids
 from sampling.pair.drafting_pair import ArithmeticT
 from sampling.pair.model_info import ModelInfo, batch_invariant, checked_in_one_width, compiled
 from sampling.pair.profile import LatencyProfile
@@ -201,6 +202,28 @@ class Pair:
         longest = max(self.target.window, getattr(self.target.model, "source_window", 0))
         asked = chat and not self.encoder, chat
         return prompt_ids(self.tokenizer, self.target_info.name, longest, turns, *asked, system, variables)
+
+    def encode_messages(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        variables: TemplateVariables = UNTOLD,
+        opens: bool = True,
+    ) -> list[int]:
+        """Ids of messages in OpenAI's form: see `conversation_ids`."""
+        if self.encoder:
+            raise UserError(f"messages with tools given, and {self.target_info.name} has an encoder; expected none")
+        name, window = self.target_info.name, self.target.window
+        return conversation_ids(self.tokenizer, name, window, messages, tools, variables, opens)
+
+    def bytes_of(self, token: int) -> bytes:
+        """The bytes that a token stands for; of a tokenizer that llguidance cannot read, those of its text."""
+        from sampling.grammar.vocabulary import vocabulary_of  # with llguidance, which nobody else needs
+
+        try:
+            return vocabulary_of(self.tokenizer, self.target.vocab_size, self.stop).bytes_of(token)
+        except UserError:
+            return str(self.tokenizer.decode([token])).encode()
 
     def template_values(self, variables: TemplateVariables) -> dict[str, Any]:
         """What the chat template is told of these: see `prompt_ids`. Raises `UserError` where it does not read them."""

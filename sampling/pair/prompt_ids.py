@@ -52,7 +52,7 @@ def prompt_ids(
     message or variables that no template takes.
     """
     named = json.dumps(variables.named) if variables.named else ""
-    _refuse_long(sum(map(len, (*turns, system or "", named))), window)
+    refuse_long(sum(map(len, (*turns, system or "", named))), window)
     values = values_told(tokenizer, name, variables, templated, chat)
     if templated and tokenizer.chat_template:
         return list(tokenizer.encode(_in_template(tokenizer, name, turns, system, values), add_special_tokens=False))
@@ -79,8 +79,13 @@ def _without(chat: bool) -> str:
 
 def read_variables(tokenizer: PreTrainedTokenizerBase) -> frozenset[str]:
     """The variables that the chat template reads and nobody else fills in. Raises `UserError` for a broken template."""
+    return all_variables(tokenizer) - _FILLED - {*tokenizer.special_tokens_map}
+
+
+def all_variables(tokenizer: PreTrainedTokenizerBase) -> frozenset[str]:
+    """All variables that the chat template reads. Raises `UserError` for a broken template."""
     try:
-        return _variables(tokenizer.get_chat_template()) - _FILLED - {*tokenizer.special_tokens_map}
+        return _variables(tokenizer.get_chat_template())
     except (TemplateError, ValueError) as error:
         raise UserError(f"the chat template cannot be read: {error}") from None
 
@@ -125,7 +130,8 @@ def _no_system(name: str, why: str) -> UserError:
     )
 
 
-def _refuse_long(characters: int, window: int) -> None:
+def refuse_long(characters: int, window: int) -> None:
+    """Raises `UserError` for more characters than can fit into the window."""
     if characters > _CHARACTERS_A_TOKEN * window:
         raise UserError(
             f"the prompt has {characters:,} characters; expected at most {_CHARACTERS_A_TOKEN * window:,}, as the "

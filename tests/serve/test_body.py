@@ -1,7 +1,7 @@
 """A request's body against the order that it comes to, at the edges of what it may say; no server runs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,9 +9,11 @@ import pytest
 
 from ablation.plan.grid import Configuration
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
-from serve.body import LONGEST_STOP, MOST_STOPS, read_chat, read_completion
+from serve.answers.parts import PLAIN as PLAIN_FORM
+from serve.answers.parts import AnswerForm
 from serve.errors import ApiError
 from serve.jobs import ParsedRequest, TextOrder
+from serve.requests.body import LONGEST_STOP, MOST_STOPS, read_chat, read_completion, sample_seed
 from tests.serve.test_refusals import SAID
 from utils.parameter import LARGEST, ChosenPart
 
@@ -31,6 +33,26 @@ class Sixty:
         self, turns: Sequence[str], chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD
     ) -> list[int]:
         return [1 if chat else 2] * sum(map(len, turns))
+
+    reads_calls: bool = False
+
+    def encode_messages(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        variables: TemplateVariables = UNTOLD,
+        opens: bool = True,
+    ) -> list[int]:
+        return [2] * len(messages)
+
+    def thinking(self, prompt: Sequence[int]) -> AnswerForm:
+        return PLAIN_FORM
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "x" * len(ids)
+
+    def bytes_of(self, token: int) -> bytes:
+        return b"x"
 
     def refuse(self, configuration: Configuration) -> None:
         pass
@@ -94,7 +116,44 @@ def request(**fields: Any) -> ParsedRequest:
         ({"ignore_eos": True}, {"to_the_end": True}),
         ({"seed": LARGEST}, {"seed": LARGEST}),
         ({"seed": 0}, {"seed": 0}),
-        ({"model": "m", "n": 1, "echo": False, "logprobs": 0, "user": "me", "metadata": {}}, {}),
+        ({"model": "m", "n": 1, "best_of": 1, "echo": False, "user": "me", "metadata": {}}, {}),
+        ({"logprobs": 0}, {"logprobs": 0}),
+        ({"logprobs": 20}, {"logprobs": 20}),
+        ({"logprobs": 2, "echo": True}, {"logprobs": 2, "of_prompt": True}),
+        ({"max_tokens": 0, "echo": True}, {"length": 0}),
+        ({"stop_token_ids": [9, 0]}, {"stop_ids": (9, 0)}),
+        ({"skip_special_tokens": True, "include_stop_str_in_output": False}, {}),
+        ({"speculative": {"method": "ngram"}}, {"configuration": Configuration("ngram")}),
+        ({"speculative_config": {"method": "ngram"}}, {"configuration": Configuration("prompt_lookup")}),
+        (
+            {"speculative": {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}},
+            {
+                "configuration": Configuration(
+                    "prompt_lookup",
+                    (("max_ngram_size", 4), ("min_ngram_size", 4), ("num_speculative_tokens", 5)),
+                )
+            },
+        ),
+        (
+            {"speculative_config": {"method": "ngram", "prompt_lookup_max": 4, "prompt_lookup_min": 2}},
+            {"configuration": Configuration("prompt_lookup", (("max_ngram_size", 4), ("min_ngram_size", 2)))},
+        ),
+        (
+            {"speculative": {"method": "mtp", "num_speculative_tokens": 2}},
+            {"configuration": Configuration("mtp", (("gamma", 2),))},
+        ),
+        (
+            {"speculative": {"method": "mtp", "draft_rule": "budget", "num_speculative_tokens": 2}},
+            {"configuration": Configuration("mtp", (("draft_rule", "budget"), ("num_speculative_tokens", 2)))},
+        ),
+        (
+            {"speculative": {"method": "ngram", "num_speculative_tokens": 2}},
+            {"configuration": Configuration("prompt_lookup", (("num_speculative_tokens", 2),))},
+        ),
+        (
+            {"speculative_config": {"method": "draft_model", "num_speculative_tokens": 3}},
+            {"configuration": Configuration("speculative", (("gamma", 3),))},
+        ),
         (
             {"speculative": {"method": "speculative", "gamma": 2}},
             {"configuration": Configuration("speculative", (("gamma", 2),))},
@@ -138,10 +197,23 @@ def test_a_field_does_what_it_says_and_nothing_else(fields: dict[str, Any], chan
         ("ignore_eos", 1),
         ("stream", 0),
         ("model", "other"),
-        ("n", 2),
+        ("n", 4),
+        ("n", 0),
         ("n", True),
+        ("best_of", 2),
         ("echo", 0),
-        ("logprobs", 1),
+        ("logprobs", 21),
+        ("logprobs", True),
+        ("logprobs", -1),
+        ("top_logprobs", 2),
+        ("stop_token_ids", [10]),
+        ("stop_token_ids", 3),
+        ("stop_token_ids", [True]),
+        ("skip_special_tokens", False),
+        ("return_tokens_as_token_ids", 1),
+        ("speculative_config", {"method": "ngram", "prompt_lookup_maximum": 3}),
+        ("speculative_config", {"method": "draft_model", "model": "x"}),
+        ("speculative_config", {"method": "suffix", "max_spec_factor": 2}),
         ("user", 3),
         ("metadata", []),
         ("speculative", "suffix"),
@@ -201,3 +273,43 @@ def test_a_chat_is_as_long_as_it_may_be_unless_it_says(fields: dict[str, Any], l
 def test_seeds_that_are_not_given_are_drawn() -> None:
     seeds = {read_completion(b'{"prompt": "a"}', Sixty()).orders[0].seed for _ in range(8)}
     assert len(seeds) == 8 and all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_samples_have_seeds_of_their_own_and_the_first_is_the_requests() -> None:
+    found = request(prompt=["a", "bc"], n=1).orders
+    with pytest.raises(ApiError):
+        request(prompt=["a", "bc"], n=2)  # three places in all
+    three = request(n=3).orders
+    assert [order.seed for order in three] == [sample_seed(3, sample) for sample in range(3)]
+    assert three[0] == found[0] == replace(PLAIN, seed=3) and len({order.seed for order in three}) == 3
+    many = {sample_seed(seed, sample) for seed in range(50) for sample in range(20)}
+    assert len(many) == 1000 and all(0 <= seed <= LARGEST for seed in many), "no sample of one seed is another's"
+
+
+def test_a_method_is_named_once() -> None:
+    with pytest.raises(ApiError) as error:
+        request(speculative={"method": "suffix"}, speculative_config={"method": "suffix"})
+    assert error.value.param == "speculative_config"
+
+
+@pytest.mark.parametrize(
+    ("fields", "logprobs"),
+    [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 4}, 4)],
+)
+def test_a_chat_asks_for_logprobs_in_two_fields(fields: dict[str, Any], logprobs: int | None) -> None:
+    (order,) = read_chat(json.dumps({"messages": SAID, **fields}).encode(), Sixty()).orders
+    assert order.logprobs == logprobs
+
+
+def test_calls_that_nobody_can_read_are_refused_unless_a_grammar_writes_them() -> None:
+    tool = {"type": "function", "function": {"name": "f"}}
+
+    def ask(choice: Any) -> ParsedRequest:
+        body = {"messages": SAID, "tools": [tool], "tool_choice": choice}
+        return read_chat(json.dumps(body).encode(), Sixty())
+
+    with pytest.raises(ApiError) as error:
+        ask("auto")
+    assert error.value.param == "tool_choice"
+    assert ask("none").form.calls == "" and ask("required").form.calls == "list"
+    assert ask({"type": "function", "function": {"name": "f"}}).form == AnswerForm(calls="arguments", tools=("f",))

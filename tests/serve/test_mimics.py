@@ -12,9 +12,9 @@ from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import Settings
 from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
+from serve.answers.mimics import MIMICS
 from serve.command import DIALECTS as SPOKEN
 from serve.limits import ServerLimits
-from serve.mimics import MIMICS
 from tests.refusals import refused
 from tests.serve.running import running
 from tests.tiny import tiny_pair

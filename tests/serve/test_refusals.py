@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from openai import NotFoundError
 
 from serve.limits import ServerLimits
 from tests.refusals import lacking
@@ -22,6 +23,19 @@ def post(url: str, path: str, body: bytes, method: str = "POST", **headers: str)
     connection.request(method, path, body, {"Content-Type": "application/json", **headers})
     response = connection.getresponse()
     return response.status, json.loads(response.read())
+
+
+def _tool(name: str, **about: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, **about}}
+
+
+def _called(arguments: str) -> dict[str, Any]:
+    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def _told(id: str) -> dict[str, Any]:
+    return {"role": "tool", "content": "3", "tool_call_id": id}
 
 
 BODIES: list[tuple[str, str, tuple[object, ...]]] = [
@@ -85,10 +99,35 @@ BODIES: list[tuple[str, str, tuple[object, ...]]] = [
     (TEXT, '{"prompt": "a", "stream": "yes"}', ("stream", "true", "false")),
     (TEXT, '{"prompt": "a", "stream_options": {"include_usage": true}}', ("stream_options", "stream")),
     (TEXT, '{"prompt": "a", "stream": true, "stream_options": {"x": 1}}', ("stream_options",)),
-    (TEXT, '{"prompt": "a", "n": 2}', ("n", 2)),
-    (TEXT, '{"prompt": "a", "best_of": 3}', ("best_of",)),
-    (TEXT, '{"prompt": "a", "logprobs": 5}', ("logprobs",)),
-    (TEXT, '{"prompt": "a", "echo": true}', ("echo",)),
+    (TEXT, '{"prompt": "a", "n": 69}', ("n: 69", 1, 68)),
+    (TEXT, '{"prompt": ["a", "b"], "n": 35}', ("n: 35", 1, 34)),
+    (TEXT, '{"prompt": "a", "best_of": 3}', ("best_of: 3", 1)),
+    (TEXT, '{"prompt": "a", "logprobs": 21}', ("logprobs: 21", 0, 20)),
+    (TEXT, '{"prompt": "a", "logprobs": true}', ("logprobs", "integer")),
+    (CHAT, json.dumps({"messages": SAID, "logprobs": 1}), ("logprobs: 1", "true or false")),
+    (CHAT, json.dumps({"messages": SAID, "top_logprobs": 2}), ("top_logprobs: 2", "logprobs true")),
+    (CHAT, json.dumps({"messages": SAID, "logprobs": True, "top_logprobs": 21}), ("top_logprobs: 21", 0, 20)),
+    (TEXT, '{"prompt": "a", "echo": "yes"}', ("echo: 'yes'", "true or false")),
+    (CHAT, json.dumps({"messages": SAID, "echo": True}), ("echo", True)),
+    (TEXT, '{"prompt": "a", "stop_token_ids": 5}', ("stop_token_ids: 5", "list")),
+    (TEXT, '{"prompt": "a", "stop_token_ids": [261]}', ("stop_token_ids: 261", 0, 260)),
+    (TEXT, '{"prompt": "a", "speculative_config": {"method": "magic"}}', ("magic", "speculative_config")),
+    (TEXT, '{"prompt": "a", "speculative_config": {"method": "ngram", "x": 1}}', ("'x'", "prompt_lookup_max")),
+    (
+        TEXT,
+        '{"prompt": "a", "speculative_config": {"method": "draft_model", "model": "x"}}',
+        ("model", "'x'", "loaded"),
+    ),
+    (
+        TEXT,
+        '{"prompt": "a", "speculative_config": {"method": "ngram", "prompt_lookup_max": 2, "max_ngram_size": 2}}',
+        ("prompt_lookup_max", "max_ngram_size"),
+    ),
+    (
+        TEXT,
+        '{"prompt": "a", "speculative": {"method": "ngram", "num_speculative_tokens": -1}}',
+        ("num_speculative_tokens", -1),
+    ),
     (TEXT, '{"prompt": "a", "presence_penalty": "much"}', ("presence_penalty", "a number")),
     (TEXT, '{"prompt": "a", "min_p": 2}', ("min_p", "0 < NUMBER <= 1")),
     (TEXT, '{"prompt": "a", "repetition_penalty": 0}', ("repetition", "NUMBER")),
@@ -118,12 +157,58 @@ BODIES: list[tuple[str, str, tuple[object, ...]]] = [
     (CHAT, json.dumps({"messages": SAID * 2}), ("messages",)),
     (CHAT, '{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}', ("text",)),
     (CHAT, '{"messages": [{"role": "user", "content": "a", "tool_calls": [1]}]}', ("tool_calls",)),
+    (CHAT, json.dumps({"messages": [{"role": "tool", "content": "a"}]}), ("messages[0].tool_call_id", None)),
+    (CHAT, json.dumps({"messages": [*SAID, _called("{}"), _told("call_2")]}), ("'call_2'", "call_1")),
+    (CHAT, json.dumps({"messages": [*SAID, _called("[1]"), _told("call_1")]}), ("'[1]'", "object")),
+    (CHAT, json.dumps({"messages": [*SAID, _called("{")]}), ("messages[1].tool_calls[0].function.arguments", "JSON")),
+    (CHAT, json.dumps({"messages": [*SAID, _called("{}")]}), ("user, assistant", "tool")),
+    (CHAT, json.dumps({"messages": [*SAID, {"role": "assistant", "tool_calls": [{}]}, *SAID]}), ("tool_calls[0]",)),
     (
         CHAT,
         json.dumps({"messages": SAID, "max_tokens": 3, "max_completion_tokens": 3}),
         ("max_tokens", "max_completion_tokens"),
     ),
-    (CHAT, json.dumps({"messages": SAID, "tools": [{"type": "function"}]}), ("tools",)),
+    (CHAT, json.dumps({"messages": SAID, "tools": [{"type": "function"}]}), ("tools[0]", "parameters")),
+    (CHAT, json.dumps({"messages": SAID, "tools": {"a": 1}}), ("tools", "a list")),
+    (CHAT, json.dumps({"messages": SAID, "tools": [_tool("a b")]}), ("tools[0].function.name: 'a b'", "ASCII")),
+    (CHAT, json.dumps({"messages": SAID, "tools": [_tool("f"), _tool("f")]}), ("tools: 'f'", "once")),
+    (
+        CHAT,
+        json.dumps({"messages": SAID, "tools": [_tool("f", parameters=3)]}),
+        ("tools[0].function.parameters: 3", "JSON Schema"),
+    ),
+    (CHAT, json.dumps({"messages": SAID, "tools": [_tool("f", about=3)]}), ("tools[0].function.about",)),
+    (CHAT, json.dumps({"messages": SAID, "tools": [_tool(f"f{n}") for n in range(129)]}), ("129", 128)),
+    (CHAT, json.dumps({"messages": SAID, "tool_choice": "required"}), ("tool_choice", "required", "tools")),
+    (CHAT, json.dumps({"messages": SAID, "tools": [_tool("f")], "tool_choice": "any"}), ("tool_choice: 'any'", "auto")),
+    (
+        CHAT,
+        json.dumps({"messages": SAID, "tools": [_tool("f")], "tool_choice": _tool("g")}),
+        ("tool_choice: 'g'", "one of f"),
+    ),
+    (
+        CHAT,
+        json.dumps(
+            {
+                "messages": SAID,
+                "tools": [_tool("f", parameters={"type": "object", "properties": {"x": {"type": "strange"}}})],
+                "tool_choice": "required",
+            }
+        ),
+        ("json_schema", "strange"),
+    ),
+    (
+        CHAT,
+        json.dumps(
+            {
+                "messages": SAID,
+                "tools": [_tool("f")],
+                "tool_choice": "required",
+                "response_format": {"type": "json_object"},
+            }
+        ),
+        ("tool_choice: 'required'", "response_format"),
+    ),
     (CHAT, json.dumps({"messages": SAID, "response_format": {"type": "xml"}}), ("response_format", "json_schema")),
     (CHAT, json.dumps({"messages": SAID, "response_format": {"type": "json_schema"}}), ("response_format", "schema")),
     (CHAT, json.dumps({"messages": SAID, "structured_outputs": {"regex": "a(b"}}), ("regex", "unclosed")),
@@ -179,6 +264,16 @@ def test_bytes_that_are_no_text_are_refused(served: Running) -> None:
 def test_a_route_that_is_none_is_an_error_object(served: Running, method: str, path: str, status: int) -> None:
     found, answer = post(served.url, path, b"", method)
     assert found == status and path in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/embeddings", "/v1/files"])
+def test_what_openai_has_and_this_server_does_not_is_refused_in_its_own_words(served: Running, path: str) -> None:
+    status, answer = post(served.url, path, b'{"model": "tiny", "input": "a"}')
+    error = answer["error"]
+    assert status == 404 and error["code"] == "unknown_url" and error["type"] == "not_found_error"
+    assert path in error["message"] and CHAT in error["message"] and TEXT in error["message"]
+    with pytest.raises(NotFoundError):
+        served.client().responses.create(model="tiny", input="a")
 
 
 def test_a_body_that_is_too_long_is_refused_before_it_is_read(served: Running) -> None:

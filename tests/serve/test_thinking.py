@@ -11,8 +11,8 @@ from sampling.methods.chat_template import TemplateVariables
 from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
 from serve.app import Server
-from serve.body import read_chat
 from serve.limits import ServerLimits
+from serve.requests.body import read_chat
 from tests.serve.running import Running, running
 from tests.serve.test_server import GREEDY, SAID
 from tests.tiny import THINKS, tiny_pair

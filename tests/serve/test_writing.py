@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.writing import ResponseWriting
+from serve.answers.writing import ResponseWriting
 from tests.tiny import tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()

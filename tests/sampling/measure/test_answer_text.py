@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, decoders, models
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from sampling.measure.answer import Answer, Decode, TokenText
-from serve.writing import ResponseWriting
+from serve.answers.writing import ResponseWriting
 from tests.tiny import tiny_tokenizer
 from utils.events import Round
 

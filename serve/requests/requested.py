@@ -1,23 +1,18 @@
-"""What a body asks for: the method that drafts, and how tokens are chosen, in the fields of OpenAI and vLLM."""
+"""How a body wants tokens to be chosen, and what the answer must be, in the fields of OpenAI and vLLM."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from ablation.plan.choice import choose_runs
-from ablation.plan.grid import Configuration
-from ablation.plan.methods_table import check_values, foreign, lister
 from sampling.grammar.spelling import CHOICE, JSON_WORD, LARK, OFF_WORD, REGEX, SCHEMA, read_grammar, written
 from sampling.methods.choices import OPTIONS
-from sampling.methods.settings import PARAMETERS, Settings
-from sampling.methods.tables import METHODS
+from sampling.methods.settings import PARAMETERS
 from serve.errors import refused_as, wrong_field
-from utils.errors import UnknownName, UserError, one_of
+from serve.requests.fields import Fields
+from utils.errors import one_of
 from utils.parameter import ChosenPart, Parameter
 from utils.sampling_parameters import MIN_TOKENS, TEMPERATURE, TOP_K, TOP_P
-from utils.text import quoted
 
-T = TypeVar("T")
 _LARGEST = 1e6
 
 # Fields, what our processors call them, and the value that asks for nothing.
@@ -39,48 +34,6 @@ _STRUCTURED: Mapping[str, tuple[str, tuple[type, ...], str]] = {
     "choice": (CHOICE, (list,), "a list of texts"),
 }
 _FORMATS = '{"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "json_schema": {"schema": ...}}'
-
-
-class Fields(Protocol):
-    """The fields of a body."""
-
-    @property
-    def given(self) -> Mapping[str, Any]: ...
-
-    def get(self, name: str, kind: type[T], default: T) -> T:
-        """A field of this type. Raises `ApiError`."""
-        ...
-
-
-def requested_method(fields: Mapping[str, Any]) -> Configuration:
-    """The method of a `speculative` object, with the values that it gives. Raises `UserError`."""
-    method = METHODS[fields["method"]]
-    parameters = {parameter.name: parameter for parameter in method.parameters}
-    for name in fields:
-        if name not in ("method", *parameters):
-            if name in PARAMETERS:
-                raise UserError(foreign(name, method.name))
-            raise UnknownName(f"parameter of {method.name}", name, parameters, lister(method.name))
-    values = tuple((name, _value(parameter, fields[name])) for name, parameter in parameters.items() if name in fields)
-    configuration = Configuration(method.name, values)
-    check_values(configuration, Settings())
-    return configuration
-
-
-def read_default(text: str) -> Configuration:
-    """The method that answers requests which name none, such as `mtp gamma=2`. Raises `UserError`."""
-    runs = choose_runs(text, Settings())
-    if len(runs) != 1:
-        raise UserError(f"--method {quoted(text)} given; expected one method")
-    return runs[0]
-
-
-def _value(parameter: Any, value: Any) -> Any:
-    if isinstance(value, bool):
-        value = "on" if value else "off"
-    if not isinstance(value, str | int | float | list):
-        raise UserError(f"{parameter.name}: {quoted(value)} given; expected {parameter.usage}")
-    return parameter.checked(value)
 
 
 def processor_of(fields: Fields, vocab_size: int) -> ChosenPart:

@@ -7,8 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 from sampling.measure.metrics import RunMetrics
-from serve.errors import ApiError
-from serve.replies import ReplyObjects, by_round
+from serve.answers.logprobs import TokenLogprob
+from serve.answers.replies import ReplyObjects, by_round
+from serve.errors import ApiError, wrong_field
 from utils.errors import UserError, one_of
 from utils.json_text import read_json
 from utils.registry import Registry
@@ -20,9 +21,16 @@ Body = dict[str, Any]
 class FastDeployReply(ReplyObjects):
     """Ids under a name of its own, and counts in the last choice in which the target's own tokens are accepted ones."""
 
-    def chunk(self, number: int, text: str, ids: Sequence[int], reason: str | None = None) -> Body:
+    def chunk(
+        self,
+        number: int,
+        text: str,
+        ids: Sequence[int],
+        reason: str | None = None,
+        logprobs: Sequence[TokenLogprob] = (),
+    ) -> Body:
         """See `ReplyObjects.chunk`."""
-        chunk_body = super().chunk(number, text, ids, reason)
+        chunk_body = super().chunk(number, text, ids, reason, logprobs)
         (choice,) = chunk_body["choices"]
         if "token_ids" in choice:
             choice["completion_token_ids"] = choice.pop("token_ids")
@@ -45,9 +53,16 @@ class FastDeployReply(ReplyObjects):
 class TensorRtLlmReply(ReplyObjects):
     """Text alone, with tokens an iteration at the end."""
 
-    def chunk(self, number: int, text: str, ids: Sequence[int], reason: str | None = None) -> Body:
+    def chunk(
+        self,
+        number: int,
+        text: str,
+        ids: Sequence[int],
+        reason: str | None = None,
+        logprobs: Sequence[TokenLogprob] = (),
+    ) -> Body:
         """See `ReplyObjects.chunk`."""
-        chunk_body = super().chunk(number, text, ids, reason)
+        chunk_body = super().chunk(number, text, ids, reason, logprobs)
         (choice,) = chunk_body["choices"]
         choice.pop("token_ids", None)
         if reason is not None:
@@ -60,7 +75,14 @@ class SglangReply(ReplyObjects):
 
     text = ""
 
-    def chunk(self, number: int, text: str, ids: Sequence[int], reason: str | None = None) -> Body:
+    def chunk(
+        self,
+        number: int,
+        text: str,
+        ids: Sequence[int],
+        reason: str | None = None,
+        logprobs: Sequence[TokenLogprob] = (),
+    ) -> Body:
         """See `ReplyObjects.chunk`."""
         self.text += text
         metrics = self.jobs[number].metrics
@@ -80,7 +102,14 @@ class SglangReply(ReplyObjects):
 class LlamaCppReply(ReplyObjects):
     """Drafts of all rounds in sum, with the end."""
 
-    def chunk(self, number: int, text: str, ids: Sequence[int], reason: str | None = None) -> Body:
+    def chunk(
+        self,
+        number: int,
+        text: str,
+        ids: Sequence[int],
+        reason: str | None = None,
+        logprobs: Sequence[TokenLogprob] = (),
+    ) -> Body:
         """See `ReplyObjects.chunk`."""
         chunk_body: Body = {"content": text, "tokens": list(ids), "stop": reason is not None}
         if reason is not None:
@@ -128,10 +157,13 @@ def _llamacpp(body: Body) -> Body:
 
 
 def _alone(body: Body, name: str) -> Body:
-    """Raises `ApiError` for several prompts: events of this shape do not say of which they are."""
+    """Raises `ApiError` for several texts, as events of this shape do not say of which they are, and for logprobs."""
     prompt = body.get(name)
     if isinstance(prompt, list) and not all(type(token) is int for token in prompt):
         raise ApiError(400, f"{name}: expected one prompt, a text or its ids", name)
+    for field, allowed in (("n", (None, 1)), ("echo", (None, False)), ("logprobs", (None,))):
+        if body.get(field) not in allowed:
+            raise wrong_field(field, body[field], "none, as these events have no place for it")
     return body
 
 

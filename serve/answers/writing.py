@@ -8,24 +8,34 @@ from sampling.measure.answer import TokenText
 class ResponseWriting:
     """Turns ids into text; what may still become a stop string, or is half a character, is held back.
 
+    ends: ids that end the text and are no part of it. starts: of each id, how many characters stand before it.
+
     Example: stops ("END",), tokens "a", " E", "N", "D", "!" -> "a ", and it is `stopped` by the fourth.
     """
 
-    def __init__(self, decode: Callable[[Sequence[int]], str], stops: Collection[str]) -> None:
-        self._tokens, self._stops, self._held = TokenText(decode), tuple(stops), ""
+    def __init__(
+        self, decode: Callable[[Sequence[int]], str], stops: Collection[str], ends: Collection[int] = ()
+    ) -> None:
+        self._tokens, self._stops, self._ends, self._held = TokenText(decode), tuple(stops), frozenset(ends), ""
+        self._length = 0
+        self.starts = list[int]()
         self.stopped = False
 
     def push(self, ids: Sequence[int]) -> int:
         """Take new ids; how many of them belong to the answer, whose last one may complete a stop string."""
         for count, token in enumerate(ids, start=1):
-            self._held += self._tokens.push(token)
-            if self._cut():
+            self.starts.append(self._length)
+            ended = token in self._ends
+            added = self._tokens.flush() if ended else self._tokens.push(token)
+            self._held, self._length = self._held + added, self._length + len(added)
+            if self._cut() or ended:
+                self.stopped = True
                 return count
         return len(ids)
 
     def told(self) -> str:
         """The text that may be told now."""
-        keep = 0 if self.stopped else max((_begun(self._held, stop) for stop in self._stops), default=0)
+        keep = 0 if self.stopped else max((begun(self._held, stop) for stop in self._stops), default=0)
         text, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
         return text
 
@@ -45,6 +55,6 @@ class ResponseWriting:
         return self.stopped
 
 
-def _begun(text: str, stop: str) -> int:
-    """How many of the last characters may be the beginning of a stop string."""
+def begun(text: str, stop: str) -> int:
+    """How many of the last characters may be the beginning of a stop string, which is not complete."""
     return next((count for count in range(min(len(stop) - 1, len(text)), 0, -1) if stop.startswith(text[-count:])), 0)

@@ -1,0 +1,1 @@
+"""From texts as they are written to the objects that clients read."""
