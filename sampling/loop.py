@@ -61,7 +61,8 @@ def draft(seq: sequence.Sequence, drafter: Drafter) -> StepGenerator[Proposal]:
 
 def forward(seq: sequence.Sequence, proposal: Proposal, hidden: Sequence[int]) -> StepGenerator[Output]:
     """The target's forward over the last token and the n drafts: n + 1 rows."""
-    tokens = torch.cat([sent(seq.tokens[-1:], seq.device), proposal.tokens])
+    last = seq.tokens[-1:]
+    tokens = torch.cat([sent(last, seq.device), proposal.tokens]) if len(proposal) else last
     return (yield from request_forward(seq.runner, tokens, proposal.parents, hidden))
 
 

@@ -10,7 +10,7 @@ from sampling.drafters.draft_tree import PickedTokens
 from utils.device.sent import moved
 from utils.logits_processor import LogitsProcessor, inverted, sample, wide
 from utils.numbers.argmax import argmax
-from utils.numbers.random_numbers import Source, uniform
+from utils.numbers.random_numbers import RNG, ReplayingRNG, uniform
 
 
 class BestToken:
@@ -33,7 +33,7 @@ class Drawing:
     def __init__(self, processor: LogitsProcessor) -> None:
         self._processor = processor
 
-    def run(self, feeds: Sequence[tuple[Tensor, Source]]) -> Sequence[tuple[Tensor, Tensor]]:
+    def run(self, feeds: Sequence[tuple[Tensor, RNG]]) -> Sequence[tuple[Tensor, Tensor]]:
         """See `BatchExecutor.run`; each feed is the logits and the source of random numbers."""
         logits = feeds[0][0] if len(feeds) == 1 else torch.cat([logits for logits, _ in feeds])
         q, here = self._processor(logits), torch.device("cpu")
@@ -56,7 +56,7 @@ class WithoutReplacement:
     tokens follow as point masses. Every verifier can judge point masses.
     """
 
-    def __init__(self, processor: LogitsProcessor, coins: Source) -> None:
+    def __init__(self, processor: LogitsProcessor, coins: RNG) -> None:
         self._processor, self._coins = processor, coins
 
     def __call__(self, logits: Tensor, width: int) -> PickedTokens:
@@ -68,7 +68,7 @@ class WithoutReplacement:
             mass = left.sum(-1, keepdim=True)
             nothing = mass <= 0.0
             probs.append(left / torch.where(nothing, 1.0, mass))
-            if _may_be(nothing):
+            if isinstance(self._coins, ReplayingRNG) or _may_be(nothing):  # a graph cannot look
                 likely = logits.topk(width).indices if likely is None else likely
                 probs[-1].scatter_add_(1, _first_without(tokens, likely), nothing.to(left.dtype))
             token = sample(probs[-1], self._coins, "draft").unsqueeze(1)

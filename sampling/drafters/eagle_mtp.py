@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sampling.drafters.head_drafter import HeadDrafter, HeadState
+from sampling.forward.graphs.further import FurtherForwards
 from sampling.forward.requests import StepGenerator
 from sampling.heads.inference import RecurrentForward
 from sampling.heads.recurrent_runner import RecurrentRunner, RecurrentSlot
@@ -47,6 +48,10 @@ class RecurrentDrafter(HeadDrafter):
     def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> StepGenerator[Tensor]:
         draft: _Draft = seq.drafter_state[self]
         return (yield from draft.rows.branch(tokens, None if parents is None else parents + draft.unseen))
+
+    def further(self, seq: Sequence, count: int) -> FurtherForwards | None:
+        draft: _Draft = seq.drafter_state[self]
+        return None if draft.unseen else draft.rows.further(count)
 
 
 class EagleDrafter(RecurrentDrafter):

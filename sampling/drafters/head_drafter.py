@@ -49,9 +49,8 @@ class HeadDrafter(ForwardDrafter):
 
     @classmethod
     def build(cls, pair: DraftingPair, values: abc.Mapping[str, Any]) -> Self:
-        forward = pair.head_forward(cls.method, cls.forward, values["draft_weights"])
-        runner = cls.runner(forward, pair.target.fixed_shapes)
-        return cls(runner, cls.shape_of(forward.config, values), pair.cached)
+        runner = pair.kept_head(cls.method, cls.forward, values["draft_weights"], cls.runner)
+        return cls(runner, cls.shape_of(runner.forward.config, values), pair.cached)
 
     def begin(self, seq: Sequence) -> None:
         seq.drafter_state[self] = self.keeps(self._runner.another())

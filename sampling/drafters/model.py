@@ -9,8 +9,9 @@ from torch import Tensor
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.slem import SlemDrafter
 from sampling.drafters.tli import TliDrafter
+from sampling.forward.graphs.further import FurtherForwards
 from sampling.forward.requests import StepGenerator
-from sampling.forward.runner import Runner, Runners, prefill, request_catch_up, request_forward
+from sampling.forward.runner import ModelRunner, Runner, Runners, prefill, request_catch_up, request_forward
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
 from sampling.vocabularies.crossing import TLI
@@ -57,6 +58,11 @@ class ModelDrafter(ForwardDrafter):
     def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> StepGenerator[Tensor]:
         slot: Runner = seq.drafter_state[self]
         return (yield from request_forward(slot, tokens)).logits
+
+    def further(self, seq: Sequence, count: int) -> FurtherForwards | None:
+        slot: Runner = seq.drafter_state[self]
+        graphs = slot.graphs if isinstance(slot, ModelRunner) else None
+        return graphs.further(count) if graphs is not None and not graphs.whole else None
 
     def _roll_back(self, seq: Sequence) -> Runner:
         slot: Runner = seq.drafter_state[self]
