@@ -4,7 +4,7 @@ The function is the very one that drafts step by step (`growth.py`): its forward
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -40,7 +40,7 @@ class DraftingPlan:
     @property
     def key(self) -> Hashable:
         """Plans with equal keys draft alike."""
-        return self.shape, self.depth, self.common, about(self.processor)
+        return "drafts", self.shape, self.depth, self.common, about(self.processor)
 
     def drafts(self, logits: Tensor, feed: Feed, rng: RNG) -> Proposal:
         """The proposal behind logits `[1, V]`."""
@@ -52,35 +52,26 @@ class DraftingPlan:
         return run_single(growth.proposal(self.shape, logits, shared))
 
 
-@dataclass(slots=True)
-class CapturedDrafting:
-    """Makes the drafts of one text's rounds with graphs.
+@torch.inference_mode()
+def captured_drafts(plan: DraftingPlan, logits: Tensor, forwards: FurtherForwards, rng: Source) -> Proposal:
+    """The proposal behind logits `[1, V]`, made with a graph; it holds until the next call.
 
     The random numbers of a round are drawn before the graph runs, in the order in which the drafts use them. The first
     round of a plan runs without a graph and records this order, so drafts are the same with a graph and without.
     """
-
-    _known: dict[Hashable, tuple[ProposalForm, list[RandomRequest]]] = field(default_factory=dict)
-
-    @torch.inference_mode()
-    def drafts(self, plan: DraftingPlan, logits: Tensor, forwards: FurtherForwards, rng: Source) -> Proposal:
-        """The proposal behind logits `[1, V]`; it holds until the next call."""
-        proposal = self._drafts(plan, logits, forwards, rng)
-        forwards.done()
-        return proposal
-
-    def _drafts(self, plan: DraftingPlan, logits: Tensor, forwards: FurtherForwards, rng: Source) -> Proposal:
-        known = self._known.get(plan.key)
-        if known is None:
-            recording = RecordingRNG(rng)
-            inputs = (moved(one, logits.device) for one in forwards.inputs)
-            proposal = plan.drafts(logits, forwards.feed(*inputs), recording)
-            self._known[plan.key] = ProposalForm.of(proposal), recording.requests
-            return proposal
+    known: tuple[ProposalForm, list[RandomRequest]] | None = forwards.known.get(plan.key)
+    if known is None:
+        recording = RecordingRNG(rng)
+        inputs = (moved(one, logits.device) for one in forwards.inputs)
+        proposal = plan.drafts(logits, forwards.feed(*inputs), recording)
+        forwards.known[plan.key] = ProposalForm.of(proposal), recording.requests
+    else:
         form, requests = known
         function = partial(_drafted, plan, form, forwards.feed, len(forwards.inputs), tuple(requests))
-        graph = forwards.graph(("drafts", plan.key, forwards.key), function)
-        return _proposal(form, graph(logits, *forwards.inputs, *drawn(requests, rng)))
+        graph = forwards.graph((plan.key, forwards.key), function)
+        proposal = _proposal(form, graph(logits, *forwards.inputs, *drawn(requests, rng)))
+    forwards.done()
+    return proposal
 
 
 def _drafted(

@@ -39,10 +39,10 @@ class RecurrentDrafter(HeadDrafter):
         draft: _Draft = seq.drafter_state[self]
         tokens, feature = self._unread(draft, seq.tokens)
         logits = yield from draft.rows.feed(tokens, feature)
-        after = sent(seq.tokens[draft.known + 1 :], feature.device)
+        after = seq.tokens[draft.known + 1 :]
         draft.unseen = len(after)
-        for number in range(draft.unseen):
-            logits = yield from draft.rows.branch(after[number].view(1))
+        for token in sent(after, feature.device).split(1) if after else ():
+            logits = yield from draft.rows.branch(token)
         return logits
 
     def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> StepGenerator[Tensor]:

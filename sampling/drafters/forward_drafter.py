@@ -1,7 +1,6 @@
 """Step-by-step drafting: the common base of all drafters with a model, for chains and trees."""
 
 from abc import abstractmethod
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -10,7 +9,7 @@ from torch.nn import functional as F
 from egag.length_rule import FixedGamma, LengthRule
 from sampling.drafter import Drafter
 from sampling.drafters.best_first import BestFirst, best_first
-from sampling.drafters.captured import CapturedDrafting, DraftingPlan
+from sampling.drafters.captured import DraftingPlan, captured_drafts
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.growth import Growth
 from sampling.forward.graphs.further import FurtherForwards
@@ -50,10 +49,6 @@ class ForwardDrafter(Drafter):
                 "parallel_eagle or dspark"
             )
         return BestFirst(values["tree_tokens"])
-
-    @cached_property
-    def _drafting(self) -> CapturedDrafting:
-        return CapturedDrafting()
 
     @abstractmethod
     def room(self, seq: Sequence) -> int:
@@ -133,7 +128,7 @@ class ForwardDrafter(Drafter):
         if forwards is None:
             return None
         plan = DraftingPlan(shape, depth, seq.runner.vocab_size, seq.processor)
-        return self._drafting.drafts(plan, logits, forwards, seq.rng)
+        return captured_drafts(plan, logits, forwards, seq.rng)
 
 
 class _Drafted:

@@ -10,7 +10,7 @@ from torch import Tensor
 from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
-from sampling.heads.runner import HeadForward, HeadRunner
+from sampling.heads.runner import HeadForward, HeadRunner, joined
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
 from utils.device.sent import sent
@@ -90,11 +90,11 @@ class HeadDrafter(ForwardDrafter):
             state.features = [feature[-1:]]
 
     def _unread(self, state: HeadState, tokens: abc.Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Tokens `[n]` and features `[n, H]` of the rows that the cache lacks: those of the last round, or all."""
+        """Tokens `[n]` on the host, features `[n, H]`: of the rows that the cache lacks, the last round's or all."""
         if not self._cached:
             state.rows.crop(0)
-        feature = torch.cat(state.features)
+        feature = joined(state.features)
         if self._cached:
             state.features = []
         start = state.rows.length + 1
-        return sent(tokens[start : start + len(feature)], feature.device), feature
+        return torch.tensor(tokens[start : start + len(feature)], dtype=torch.long), feature

@@ -36,7 +36,7 @@ class RecurrentGraphs:
         """See `RecurrentRunner.run`."""
         count, rows = len(feed.tokens), feed.slot.length + len(feed.tokens)
         columns = self._columns(rows)
-        seen = _causal(count, feed.tokens.device) if feed.seen is None else feed.seen
+        seen = _causal(count, self._cache.device) if feed.seen is None else feed.seen
         key = feed.slot.index, columns, feed.wanted
         graph = self._captured.step(key, partial(_forward, self._forward, self._cache, *key))
         state, logits = graph(feed.tokens, feed.above, torch.tensor([rows - seen.shape[1]]), seen)
@@ -47,7 +47,8 @@ class RecurrentGraphs:
         columns = self._columns(base + count)
         feed = partial(_further, self._forward, self._cache, index, columns)
         inputs = state, torch.tensor([base])
-        return FurtherForwards((index, columns), self._captured.step, inputs, feed)
+        graph = partial(self._captured.step, copies=True)
+        return FurtherForwards((index, columns), graph, self._captured.known, inputs, feed)
 
     def _columns(self, rows: int) -> int:
         """Columns of a forward over so many rows, for which there is room then."""

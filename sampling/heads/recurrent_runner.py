@@ -16,14 +16,15 @@ from sampling.heads.fed_drafts import FedDrafts
 from sampling.heads.inference import MASK, RecurrentForward
 from sampling.heads.recurrent_graphs import RecurrentGraphs
 from sampling.heads.runner import HeadRunner, joined, parted
+from utils.device.sent import moved
 
 
 @dataclass(frozen=True, slots=True)
 class RecurrentFeed:
     """What one sequence feeds: n tokens, and what each continues, `[n, H]`; logits are wanted of the last `wanted`.
 
-    seen: `[n, m]` bool, of the last m rows, of which the n fed ones are the end; those before are seen by all. None
-    for a chain.
+    tokens: there or on the host. seen: `[n, m]` bool, of the last m rows, of which the n fed ones are the end; those
+    before are seen by all. None for a chain.
     """
 
     slot: RowsSlot
@@ -58,7 +59,8 @@ class RecurrentRunner(HeadRunner[RecurrentForward]):
         if self.graphs is not None and self.graphs.can_replay(feeds):
             return [self.graphs.replay(feeds[0])]
         positions = self.cache.lay_out([feed.rows() for feed in feeds])
-        tokens, above = joined([feed.tokens for feed in feeds]), joined([feed.above for feed in feeds])
+        tokens = joined([moved(feed.tokens, self.cache.device) for feed in feeds])
+        above = joined([feed.above for feed in feeds])
         state = self.forward.run(tokens, above, positions, None, self.cache)
         states = parted(state, [len(feed.tokens) for feed in feeds])
         wanted = [state[len(state) - feed.wanted :] for state, feed in zip(states, feeds, strict=True)]

@@ -30,14 +30,13 @@ class GraphedVerification:
     """Verifies the rounds of one text with a graph.
 
     The random numbers of a verdict are drawn before the graph runs, in the order in which the verifier uses them. The
-    first round of a form runs without a graph and records this order. The verdicts are therefore the same with a graph
-    and without.
+    first round of a form runs without a graph and records this order, for later texts as well. The verdicts are
+    therefore the same with a graph and without.
     """
 
     def __init__(self, graphs: SequenceGraphs, verifier: Verifier, processor: LogitsProcessor) -> None:
         self._graphs, self._verifier, self._processor = graphs, verifier, processor
         self._eager = EagerVerification(verifier)
-        self._requests: dict[tuple[ProposalForm, int], list[RandomRequest]] = {}
 
     def run(self, feeds: Sequence[RoundInput]) -> list[Verdict | Exception]:
         """See `Verification.run`."""
@@ -47,13 +46,13 @@ class GraphedVerification:
             return self._eager.run(feeds)
         form = ProposalForm.of(proposal)
         inputs = feed.logits, *form.tensors(proposal, device)
-        requests = self._requests.get((form, len(proposal)))
+        key = "verify", about(self._verifier), about(self._processor), form, len(proposal)
+        requests = self._graphs.known.get(key)
         if requests is None:
             recording = RecordingRNG(feed.seq.rng)
             (packed,) = _packed(self._verifier, self._processor, form, recording, *inputs)
-            self._requests[form, len(proposal)] = recording.requests
+            self._graphs.known[key] = recording.requests
         else:
-            key = "verify", about(self._verifier), about(self._processor), form
             function = partial(_replayed, self._verifier, self._processor, form, len(inputs), tuple(requests))
             (packed,) = self._graphs.graph(key, function)(*inputs, *drawn(requests, feed.seq.rng))
         return unpack(ProposalBatch([proposal], device), packed.tolist())

@@ -79,9 +79,16 @@ class _Called:
 
     def replay(self, inputs: Tensors) -> Tensors:
         for earlier in self.held:
-            earlier.fill_(torch.nan if earlier.is_floating_point() else torch.iinfo(earlier.dtype).min)
+            _overwrite(earlier)
         self.held = self.function(*inputs)
         return self.held
+
+
+def _overwrite(tensor: Tensor) -> None:
+    if tensor.dtype == torch.bool:
+        tensor.logical_not_()
+    else:
+        tensor.fill_(torch.nan if tensor.is_floating_point() else torch.iinfo(tensor.dtype).min)
 
 
 class Graphed:
@@ -93,11 +100,12 @@ class Graphed:
     why, and the function is called as it is from then on. Elsewhere it is called as it is always. Raises
     `CaptureBroken` where torch cannot go on after a failed capture.
 
-    What a call returns holds until the next call of the same shape. Off CUDA the next call overwrites it with NaN, or
-    the lowest number of its kind, so that whoever keeps it longer is found out on any machine.
+    What a call returns holds until the next call of the same shape. Off CUDA the next call overwrites it with NaN, the
+    lowest number of its kind or the other truth, so that whoever keeps it longer is found out on any machine.
 
     pool: where its graphs are held, with those of other functions (default: a pool of its own). changes: what the
-    function changes in place; the calls of a capture leave no trace there.
+    function changes in place; the calls of a capture leave no trace there. copies: all inputs are copied, wherever
+    they lie: for what comes from many places.
     """
 
     def __init__(
@@ -106,9 +114,11 @@ class Graphed:
         device: torch.device,
         pool: GraphPool | None = None,
         changes: Tensors = (),
+        copies: bool = False,
     ) -> None:
         self._function, self._changes = function, changes
         self._device, self._capturing = device, captures(device)
+        self._reads_there = self._capturing and not copies
         self._pool, self._number = GraphPool() if pool is None else pool, next(_numbers)
         self.reason = ""
 
@@ -127,7 +137,7 @@ class Graphed:
 
     def _kind(self, tensor: Tensor) -> tuple[Any, ...]:
         """What a graph knows of an input."""
-        return tensor.shape, tensor.dtype, address(tensor) if self._capturing else None
+        return tensor.shape, tensor.dtype, address(tensor) if self._reads_there else None
 
     def _there(self, inputs: Tensors) -> Tensors:
         """The inputs on the device."""
@@ -143,8 +153,7 @@ class Graphed:
         began = time.perf_counter()
         self._pool.make_room()
         try:
-            recorded = partial(_recorded_on, self._device, self._function, inputs, self._pool, self._changes)
-            return with_room(recorded)
+            return with_room(partial(self._recorded, inputs))
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
@@ -155,12 +164,18 @@ class Graphed:
         finally:
             add_captured(time.perf_counter() - began)
 
+    def _recorded(self, inputs: Tensors) -> "_Captured":
+        read_there = self._reads_there
+        buffers = tuple(
+            tensor if read_there and address(tensor) else moved(tensor, self._device).clone() for tensor in inputs
+        )
+        return _recorded_on(self._device, self._function, buffers, self._pool, self._changes)
+
 
 def _recorded_on(
-    device: torch.device, function: Callable[..., Tensors], inputs: Tensors, pool: GraphPool, changes: Tensors
+    device: torch.device, function: Callable[..., Tensors], buffers: Tensors, pool: GraphPool, changes: Tensors
 ) -> _Captured:
     """The graph of a function on a device. Raises `OutOfMemoryError` as what it is."""
-    buffers = tuple(tensor if address(tensor) else moved(tensor, device).clone() for tensor in inputs)
     try:
         with torch.cuda.device(device), _uncollected():
             recorded = _recorded(function, buffers, pool, changes)

@@ -9,7 +9,7 @@ NaN.
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import finalize
 
 import torch
@@ -129,21 +129,27 @@ def lay_out_captured(owner: RowsCache, index: int, rows: Tensor, base: Tensor, s
 
 @dataclass(slots=True)
 class CapturedSteps:
-    """Functions captured over a cache, in one pool. When it grows they are forgotten: they know its old addresses."""
+    """Functions captured over a cache, in one pool. When it grows they are forgotten: they know its old addresses.
+
+    known: what calls of these functions have to know before, by what they were made for; it outlives them.
+    """
 
     cache: RowsCache
     steps: dict[Hashable, Graphed] = field(default_factory=dict)
     pool: GraphPool = field(default_factory=GraphPool)
     addresses: tuple[int, ...] = ()
+    known: dict[Hashable, Any] = field(default_factory=dict)
 
-    def step(self, key: Hashable, function: Callable[..., Tensors], changes: Tensors = ()) -> Graphed:
-        """The function as a graph; key: what it was made for, beside its inputs. changes: see `Graphed`."""
+    def step(
+        self, key: Hashable, function: Callable[..., Tensors], changes: Tensors = (), copies: bool = False
+    ) -> Graphed:
+        """The function as a graph; key: what it was made for, beside its inputs. changes, copies: see `Graphed`."""
         if (addresses := self.cache.addresses) != self.addresses:
             self.steps.clear()
             self.pool.drop()
             self.addresses = addresses
         if key not in self.steps:
-            self.steps[key] = Graphed(function, self.cache.device, self.pool, changes)
+            self.steps[key] = Graphed(function, self.cache.device, self.pool, changes, copies)
         return self.steps[key]
 
     @property

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -17,13 +18,14 @@ Feed = Callable[[Tensor, Tensor | None], StepGenerator[Tensor]]
 class FurtherForwards:
     """A drafter's forwards of a round behind the first, which ask nobody and read nothing on the host.
 
-    key: what they were made for. graph: see `CapturedSteps.step`. inputs: what they read of this round. feed: makes of
-    these inputs the feed of one round; it holds neither what captures nor what drafts, for a graph may not own itself.
-    done: told when they were made.
+    key: what they were made for. graph, known: see `CapturedSteps`. inputs: what they read of this round. feed: makes
+    of these inputs the feed of one round; it holds neither what captures nor what drafts, for a graph may not own
+    itself. done: told when they were made.
     """
 
     key: Hashable
     graph: Callable[[Hashable, Callable[..., Tensors]], Graphed]
+    known: dict[Hashable, Any]
     inputs: Tensors
     feed: Callable[..., Feed]
     done: Callable[[], None] = lambda: None

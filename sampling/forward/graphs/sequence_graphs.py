@@ -6,7 +6,7 @@ and a tree of one width share a graph: which row sees which is an input.
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache, partial
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -115,13 +115,19 @@ class SequenceGraphs:
         cache, columns = self.cache, self.cache.columns(count)
         cache.send_length()
         step = partial(_step, self.model, cache, columns, 1, ())
-        graph = partial(self._captured.step, changes=(cache.length_there,))
+        feed = partial(_further, step, *chain(1, 1, cache.device))
 
         def done() -> None:
             cache.counted(count)
             cache.advance(count)
 
-        return FurtherForwards((columns, count), graph, chain(1, 1, cache.device), partial(_further, step), done)
+        graph = partial(self._captured.step, changes=(cache.length_there,), copies=True)
+        return FurtherForwards((columns, count), graph, self._captured.known, (), feed, done)
+
+    @property
+    def known(self) -> dict[Hashable, Any]:
+        """See `CapturedSteps`."""
+        return self._captured.known
 
     @property
     def reasons(self) -> list[str]:

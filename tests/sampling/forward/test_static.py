@@ -146,8 +146,8 @@ def test_one_graph_serves_chains_and_trees_of_a_width() -> None:
         step(ids + 0, *chain)
         with torch.compiler.set_stance("fail_on_recompile"):
             for turn in range(20):
+                fixed.cache.length_there.fill_(len(PROMPT) + turn)
                 step(ids + turn, *(tree if turn % 2 else chain))
-                fixed.cache.advance(1)
 
 
 def test_an_output_is_overwritten_by_the_next_forward() -> None:
@@ -206,7 +206,8 @@ def test_what_cannot_be_captured_is_called_and_the_reason_is_said_once(
 
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(graphed_module, "_recorded", no_graph)
-    several = [Graphed(lambda one: (one + 1,), torch.device("cuda")) for _ in range(2)]
+    monkeypatch.setattr(graphed_module, "captures", lambda device: True)
+    several = [Graphed(lambda one: (one + 1,), torch.device("cpu")) for _ in range(2)]
     for graphed in several:
         for number in range(3):
             assert graphed(torch.tensor([number]))[0].item() == number + 1

@@ -45,7 +45,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
         ("speculative", CHAIN, 15),
         ("speculative", DRAWN_CHAIN, 15),
         ("mtp", CHAIN, 15),
-        ("eagle", CHAIN, 15),
+        ("eagle", CHAIN, 20),
         ("eagle", TREE, 30),
         ("eagle", {**TREE, "processor": SAMPLED}, 30),
         ("mtp", TREE, 30),
