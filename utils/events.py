@@ -18,7 +18,8 @@ class Prefilled:
 
     queued_s: in a batch, since the prompt arrived; elsewhere, until it was read. shared: the target's forward was made
     once for several runs, and its seconds are those of then. handed: bytes of the state that came from whoever made it
-    elsewhere, in that time, and transfer_s how long handing it over took; None where it was made here.
+    elsewhere, in that time, and transfer_s how long handing it over took; None where it was made here. capture_s: that
+    capturing graphs took meanwhile, which no other time contains.
     """
 
     prompt_tokens: int
@@ -27,6 +28,7 @@ class Prefilled:
     shared: bool = False
     handed: int | None = None
     transfer_s: float = 0.0
+    capture_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Round:
     `rollback_s`: of `verify_s`, taking the target's states back. `reread`: tokens that they read or replayed again.
     `grammar_s`: of all of them, the masks of a grammar and its matcher.
     `experts`: by layer that has them, how many its forward woke, of how many, and their seconds, of `verify_s`.
+    `capture_s`: that capturing graphs took meanwhile, which no other time contains.
 
     Example: drafts (5, 7, 9), path (0, 1), next_token 4 -> emitted (5, 7, 4), tested 3, rejected row 2.
     """
@@ -73,10 +76,12 @@ class Round:
     reread: int = 0
     experts: tuple[tuple[int, int, float], ...] = ()
     grammar_s: float = 0.0
+    capture_s: float = 0.0
 
     def timed(self, seconds: Mapping[str, float]) -> "Round":
         """The same with the time of its phases."""
-        return replace(self, draft_s=seconds["draft"], verify_s=seconds["verify"], other_s=seconds["other"])
+        draft_s, verify_s, other_s, capture_s = (seconds[name] for name in ("draft", "verify", "other", "capture"))
+        return replace(self, draft_s=draft_s, verify_s=verify_s, other_s=other_s, capture_s=capture_s)
 
     @property
     def accepted(self) -> int:
@@ -133,6 +138,7 @@ class BeamRound:
     `emitted` are the new tokens that no later round can change: all texts that may still win have them in
     common. There may be none, or many at once. `beams` are the live texts, most likely first, `found` the
     ended ones that are kept, best score first. `verify_s` covers the target's forward, `other_s` the choice.
+    `capture_s`: see `Round`.
     """
 
     number: int
@@ -141,6 +147,7 @@ class BeamRound:
     found: tuple[Hypothesis, ...]
     verify_s: float = 0.0
     other_s: float = 0.0
+    capture_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class RunMetrics:
     reread: int = 0
     forced_drafts: int = 0
     grammar_s: float = 0.0
+    capture_s: float = 0.0
     experts_s: float = 0.0
     experts_awake: int = 0
     experts_there: int = 0
@@ -63,7 +64,7 @@ class RunMetrics:
         """Account for one event."""
         if isinstance(event, Prefilled):
             self.prompt_tokens, self.prefill_s, self.queued_s = event.prompt_tokens, event.prefill_s, event.queued_s
-            self.prefilled = event
+            self.prefilled, self.capture_s = event, event.capture_s
         elif isinstance(event, Round):
             self._add_round(event)
         elif isinstance(event, BeamRound):
@@ -87,6 +88,7 @@ class RunMetrics:
         self.rollback_s += round.rollback_s
         self.reread += round.reread
         self.grammar_s += round.grammar_s
+        self.capture_s += round.capture_s
         self.forced_drafts += len(round.drafts) if round.source == FORCED else 0
         for awake, there, seconds in round.experts:
             self.experts_awake += awake
@@ -131,6 +133,7 @@ class RunMetrics:
         self.output_ids.extend(round.emitted)
         self.verify_s += round.verify_s
         self.other_s += round.other_s
+        self.capture_s += round.capture_s
 
     @property
     def new_tokens(self) -> int:
@@ -150,8 +153,10 @@ class RunMetrics:
 
     @property
     def wall_s(self) -> float:
-        """From its admission to its end; what a consumer does between events is not in it."""
-        return self.answered.wall_s if self.answered else self._begun_s + self.decode_s + self.waited_s
+        """From its admission to its end, with captures; what a consumer does between events is not in it."""
+        if self.answered:
+            return self.answered.wall_s
+        return self._begun_s + self.decode_s + self.waited_s + self.capture_s
 
     @property
     def _begun_s(self) -> float:
@@ -196,7 +201,9 @@ class RunMetrics:
     @property
     def tpot_ms(self) -> float | None:
         """Time a token behind the first one, waiting included; None for one token."""
-        return None if self._searching else _ratio((self.wall_s - self.ttft_s) * 1e3, self.new_tokens - 1)
+        return (
+            None if self._searching else _ratio((self.wall_s - self.capture_s - self.ttft_s) * 1e3, self.new_tokens - 1)
+        )
 
     @property
     def tokens_per_s(self) -> float | None:

@@ -44,7 +44,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
         ("target", {"processor": SAMPLED}, 5),
         ("speculative", CHAIN, 15),
         ("speculative", DRAWN_CHAIN, 15),
-        ("mtp", CHAIN, 15),
+        ("mtp", CHAIN, 17),
         ("eagle", CHAIN, 20),
         ("eagle", TREE, 30),
         ("eagle", {**TREE, "processor": SAMPLED}, 30),
@@ -58,5 +58,4 @@ def test_a_round_has_few_launches(there: Pair, method: str, values: Mapping[str,
         next(rounds)
     with watched() as found:
         made = list(islice(rounds, ROUNDS))
-    print(method, values, launches(found) / ROUNDS, "\n" + told(found))
     assert len(made) == ROUNDS and launches(found) <= most * ROUNDS, told(found)
