@@ -23,7 +23,7 @@ from sampling.sequence import Sequence
 from sampling.start import begin
 from sampling.verify.verifier import Verifier
 from sampling.verify.verify import EagerVerification
-from utils.device.timing import PhaseClock
+from utils.device.timing import CAPTURE, PhaseClock
 from utils.errors import UserError
 from utils.events import Event, FailedText, Finished, Prefilled, Round
 from utils.logits_processor import LogitsProcessor
@@ -125,7 +125,8 @@ class Batch:
             live.slot.wipe()
             raise
         self._clock.lap("prefill")
-        seconds = self._clock.stop()["prefill"]
+        taken = self._clock.stop()
+        seconds = sum(taken.values())
         arrived_s = self.now_s if request.arrives_s is None else request.arrives_s
         begun_s = max(self.now_s, arrived_s)
         self.now_s = begun_s + seconds
@@ -134,7 +135,8 @@ class Batch:
         self._free.pop()
         self.live.append(live)
         self._unlearnt.append(live.seq)
-        return live, Prefilled(len(request.prompt), seconds, begun_s - arrived_s)
+        told = Prefilled(len(request.prompt), taken["prefill"], begun_s - arrived_s, capture_s=taken[CAPTURE])
+        return live, told
 
     @torch.inference_mode()
     def play(self) -> list[tuple[LiveText, Round | FailedText]]:
@@ -205,6 +207,7 @@ class Batch:
                 "draft": seconds["draft"] * own_drafting / all_drafting,
                 "verify": seconds["verify"] * own_rows / all_rows,
                 "other": seconds["other"] / len(rounds),
+                CAPTURE: seconds[CAPTURE] / len(rounds),
             }
 
     def _fail(self, live: LiveText, error: Exception) -> FailedText:

@@ -17,7 +17,7 @@ from sampling.arguments import check_room
 from sampling.branches import Branches
 from sampling.forward.runner import Runner
 from sampling.handover import Handover, prefilled, read_in
-from utils.device.timing import PhaseClock
+from utils.device.timing import CAPTURE, PhaseClock
 from utils.errors import NoDistribution, UserError
 from utils.events import BeamRound, Event, Finished, FinishReason, Hypothesis
 
@@ -127,9 +127,8 @@ class BeamSearch:
             common = common_start([text.tokens for text in (*hypotheses[:1], *beams)])
             clock.lap("other")
             seconds = clock.stop()
-            yield BeamRound(
-                number, common[settled:], tuple(beams), tuple(hypotheses), seconds["verify"], seconds["other"]
-            )
+            took = seconds["verify"], seconds["other"], seconds[CAPTURE]
+            yield BeamRound(number, common[settled:], tuple(beams), tuple(hypotheses), *took)
             settled = len(common)
             number += 1
         return hypotheses

@@ -4,12 +4,13 @@ Decoding can continue from such a state if the model is the same (disaggregated 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from sampling.forward.runner import Runner, prefill
 from sampling.forward.state import State, put
+from utils.device.timing import CAPTURE
 from utils.errors import UserError
 from utils.events import Prefilled
 
@@ -68,11 +69,12 @@ def prefilled(prompt_tokens: int, seconds: Mapping[str, float], handover: Handov
     seconds: the time of this run. `prefill` is the time of the target's prefill or of loading the state. `draft` is the
     time of the drafter's prefill.
     """
-    prefill_s, begun = seconds["prefill"], seconds.get("draft", 0.0)
+    prefill_s, begun, capture_s = seconds["prefill"], seconds.get("draft", 0.0), seconds[CAPTURE]
     if handover is None:
-        return Prefilled(prompt_tokens, prefill_s + begun)
+        return Prefilled(prompt_tokens, prefill_s + begun, capture_s=capture_s)
     whole = handover.prefill_s + begun
     if handover.shared:
-        return Prefilled(prompt_tokens, whole, shared=True)
+        return Prefilled(prompt_tokens, whole, shared=True, capture_s=capture_s)
     handed, transfer_s = handover.state.bytes, handover.transfer_s + prefill_s
-    return Prefilled(prompt_tokens, whole, handover.queued_s, handed=handed, transfer_s=transfer_s)
+    told = Prefilled(prompt_tokens, whole, handover.queued_s, handed=handed, transfer_s=transfer_s)
+    return replace(told, capture_s=capture_s)

@@ -100,7 +100,8 @@ def forward_all(
 
 
 def _forward(seq: sequence.Sequence, proposal: Proposal, hidden: Sequence[int]) -> StepGenerator[Output]:
-    tokens = torch.cat([sent(seq.tokens[-1:], seq.device), proposal.tokens])
+    last = seq.tokens[-1:]
+    tokens = torch.cat([sent(last, seq.device), proposal.tokens]) if len(proposal) else last
     return (yield from request_forward(seq.runner, tokens, proposal.parents, hidden))
 
 

@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sampling.forward.tree import rows_of, seen_in_tree
+from sampling.forward.tree import Parents, rows_of, seen_in_tree
+from utils.device.graph_pool import Tensors
 from utils.events import Round
+
+_PARTS = ("draft_probs", "first_logits", "point_mass_check")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +60,26 @@ class Proposal:
         """Which drafts each draft of a tree attends to, `[n, n]` bool: itself and its ancestors."""
         assert self.parents is not None
         return seen_in_tree(self.parents, device)[1:, 1:]
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalForm:
+    """The parts that a proposal has, for functions of tensors that take or give one."""
+
+    tree: bool
+    parts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, proposal: Proposal) -> "ProposalForm":
+        return cls(proposal.parents is not None, tuple(name for name in _PARTS if getattr(proposal, name) is not None))
+
+    def tensors(self, proposal: Proposal, device: torch.device) -> Tensors:
+        """The parts as tensors on a device."""
+        parents = [proposal.parents_on(device)] if self.tree else []
+        return proposal.tokens, *parents, *(getattr(proposal, name).to(device) for name in self.parts)
+
+    def proposal(self, tokens: Tensor, *rest: Tensor, laid_out: tuple[Tensor, Tensor] | None = None) -> Proposal:
+        """The proposal of these tensors. laid_out: see `Parents`."""
+        parents = Parents(rest[0], laid_out) if self.tree else None
+        parts: dict[str, Any] = dict(zip(self.parts, rest[self.tree :], strict=True))
+        return Proposal(tokens, parents, **parts)

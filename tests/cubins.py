@@ -13,7 +13,7 @@ from sampling.forward.triton.launch import Launch
 
 _TYPES = {
     torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int64: "i64", torch.int32: "i32",
-    torch.int8: "i8",
+    torch.int8: "i8", torch.float8_e4m3fn: "fp8e4nv",
 }  # fmt: skip
 _ALIGNED = [["tt.divisibility", 16]]
 

@@ -23,7 +23,7 @@ from sampling.forward.graphs import sequence_graphs
 from utils.device import sent, timing
 
 ROOT = str(Path(__file__).parent.parent)
-Kind = Literal["read", "sent", "kernel"]
+Kind = Literal["read", "sent", "kernel", "queued", "replay"]
 # Whole functions of the device's own, which must not be taken apart.
 WHOLE = {"scaled_dot_product_attention", "linear", "rms_norm", "device"}
 FREE = {
@@ -59,7 +59,7 @@ class Crossings:
 
     def told(self) -> str:
         """Those that wait, each with how often."""
-        waits = Counter(one for one in self.found if one[0] != "kernel")
+        waits = Counter(one for one in self.found if one[0] in ("read", "sent"))
         return "\n".join(f"{times} x {' '.join(one)}" for one, times in waits.most_common())
 
 
@@ -90,6 +90,12 @@ class Pretend(Tensor):
     def tolist(self) -> Any:
         LOG.note("read", "tolist")
         return self.elem.tolist()
+
+    def data_ptr(self) -> int:
+        return self.elem.data_ptr()
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        return self.elem.untyped_storage()
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -166,6 +172,13 @@ def _line() -> str:
     return "?"
 
 
+def _queued(made: Tensor, device: torch.device) -> Tensor:
+    if isinstance(made, Pretend):
+        return made
+    LOG.note("queued", "copy")
+    return Pretend(made)
+
+
 def forget_kept() -> None:
     """Drop what is made once for a device: a device of one test is none of the next one's."""
     for made in (sequence_graphs.chain, sent.kept):
@@ -178,7 +191,8 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
     torch._C._set_only_lift_cpu_tensors(True)
     torch._C._ensureCUDADeviceGuardSet()
-    monkeypatch.setattr(sent, "_queued", lambda made, device: made if isinstance(made, Pretend) else Pretend(made))
+    monkeypatch.setattr(sent, "_queued", _queued)
+    monkeypatch.setattr(sent, "_pinned", Pretend)
     monkeypatch.setattr(timing.PhaseClock, "_mark", lambda self: time.perf_counter())
     monkeypatch.setattr(timing.PhaseClock, "_wait", lambda self: None)
     monkeypatch.setattr(timing.PhaseClock, "_seconds", lambda self, before, after: after - before)

@@ -19,7 +19,8 @@ class Prefilled:
 
     queued_s: in a batch, since the prompt arrived; elsewhere, until it was read. shared: the target's forward was made
     once for several runs, and its seconds are those of then. handed: bytes of the state that came from whoever made it
-    elsewhere, in that time, and transfer_s how long handing it over took; None where it was made here.
+    elsewhere, in that time, and transfer_s how long handing it over took; None where it was made here. capture_s: that
+    capturing graphs took meanwhile, which no other time contains.
     """
 
     prompt_tokens: int
@@ -28,6 +29,7 @@ class Prefilled:
     shared: bool = False
     handed: int | None = None
     transfer_s: float = 0.0
+    capture_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Round:
     `rollback_s`: of `verify_s`, taking the target's states back. `reread`: tokens that they read or replayed again.
     `grammar_s`: of all of them, the masks of a grammar and its matcher.
     `experts`: by layer that has them, how many its forward woke, of how many, and their seconds, of `verify_s`.
+    `capture_s`: that capturing graphs took meanwhile, which no other time contains.
 
     Example: drafts (5, 7, 9), path (0, 1), next_token 4 -> emitted (5, 7, 4), tested 3, rejected row 2.
     """
@@ -74,11 +77,13 @@ class Round:
     reread: int = 0
     experts: tuple[tuple[int, int, float], ...] = ()
     grammar_s: float = 0.0
+    capture_s: float = 0.0
 
     def timed(self, seconds: Mapping[str, float], live: int | None = None, waited_s: float | None = None) -> "Round":
         """The same with the time of its phases; live, waited_s: of a batch, None = as they are."""
         values = list(_VALUES(self))
         values[_TIMES] = seconds["draft"], seconds["verify"], seconds["other"]
+        values[_CAPTURE] = seconds["capture"]
         if live is not None:
             values[_LIVE] = live
         if waited_s is not None:
@@ -129,7 +134,7 @@ _VALUES = attrgetter(
     *_NAMES
 )  # dataclasses.replace looks for every field by name, which a batch would pay for each of its texts
 _TIMES = slice(_NAMES.index("draft_s"), _NAMES.index("other_s") + 1)
-_LIVE, _WAITED = _NAMES.index("live"), _NAMES.index("waited_s")
+_LIVE, _WAITED, _CAPTURE = (_NAMES.index(name) for name in ("live", "waited_s", "capture_s"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,7 @@ class BeamRound:
     `emitted` are the new tokens that no later round can change: all texts that may still win have them in
     common. There may be none, or many at once. `beams` are the live texts, most likely first, `found` the
     ended ones that are kept, best score first. `verify_s` covers the target's forward, `other_s` the choice.
+    `capture_s`: see `Round`.
     """
 
     number: int
@@ -156,6 +162,7 @@ class BeamRound:
     found: tuple[Hypothesis, ...]
     verify_s: float = 0.0
     other_s: float = 0.0
+    capture_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

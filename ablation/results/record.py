@@ -42,8 +42,8 @@ class Record:
     )
     wall_s: float | None = metric(
         "s",
-        "the whole generation; nothing that shows or records, and no capturing of graphs (`capture_s`)",
-        "prefill_s + kv_transfer_ms / 1000 + decode_s + waited_s",
+        "the whole generation, as a watch shows it, capturing graphs included; nothing that shows or records",
+        "prefill_s + kv_transfer_ms / 1000 + decode_s + waited_s + capture_s",
     )
     tokens_per_s: float | None = metric("1/s", "decoding speed", "new_tokens / decode_s")
     e2e_tokens_per_s: float | None = metric("1/s", "speed with prefill", "new_tokens / wall_s")
@@ -173,7 +173,7 @@ class Record:
         "bytes_per_token * tokens_per_s / bandwidth",
     )
     capture_s: float | None = column(
-        "s", "that capturing graphs took during the generation, which no other time contains; null without graphs"
+        "s", "of `wall_s`, capturing graphs, which no other time contains; null without graphs"
     )
     drafted_by_round: list[int] | None = metric("tokens", "drafts that each round proposed, in order")
     batch: int = column("texts", "answered at a time")
@@ -187,7 +187,7 @@ class Record:
     tpot_ms: float | None = metric(
         "ms",
         "a token behind the first one, waiting for the prompts of others included; null for one token",
-        "(wall_s - ttft_s) / (new_tokens - 1)",
+        "(wall_s - capture_s - ttft_s) / (new_tokens - 1)",
     )
     waited_s: float | None = metric("s", "between its rounds, while prompts of others were read")
     throughput_tps: float | None = column(

@@ -74,6 +74,7 @@ class ConfigurationRun:
     machine: Machine = field(default_factory=Machine)
     rounds_s: float = 0.0
     prefills_s: float = 0.0
+    captures_s: float = 0.0
     begun: float | None = None
     seconds: float = 0.0
 
@@ -158,8 +159,10 @@ class ConfigurationRun:
         self.accounts[place.key].add(event)
         if isinstance(event, Prefilled):
             self.prefills_s += event.prefill_s
+            self.captures_s += event.capture_s
         elif isinstance(event, Round):
             self.rounds_s += (event.draft_s + event.verify_s + event.other_s) / event.live
+            self.captures_s += event.capture_s / event.live
 
     def _in_all(self) -> dict[str, Any]:
         """What all texts come to, by the names of a record."""
@@ -172,7 +175,7 @@ class ConfigurationRun:
         ]
         tokens = sum(account.new_tokens for account in whole.values())
         foreign = any(account.answered for account in whole.values())  # of another engine only the time in all is known
-        time_s = max(ends, default=self.seconds if foreign else self.rounds_s + self.prefills_s)
+        time_s = max(ends, default=self.seconds if foreign else self.rounds_s + self.prefills_s + self.captures_s)
         if not (foreign or self.rounds_s):
             return {}
         totals = {"e2e_throughput_tps": tokens / time_s}

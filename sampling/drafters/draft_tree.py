@@ -1,7 +1,7 @@
 """A tree of drafts, grown layer by layer from a drafter's probabilities."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from egag.length_rule import LengthRule
+from sampling.forward.graphs.further import Feed
 from sampling.forward.requests import StepGenerator
 from sampling.forward.tree import Parents
 from sampling.heads.config import HeadConfig
@@ -20,8 +21,6 @@ from utils.parameter import Values
 
 # Default accuracies by rank, for a head without published ones: the first candidate is right about half of the time.
 _RANKS = ((0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.02, 0.01),)
-
-Feed = Callable[[Tensor, Tensor | None], StepGenerator[Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class TreeShape:
 
     width: int
     tokens: int
-    ranks: Sequence[Sequence[float]] | None = None
+    ranks: tuple[tuple[float, ...], ...] | None = None
     drawn: bool = False
 
     @classmethod
@@ -44,7 +43,7 @@ class TreeShape:
         """The shape that the settings give for a head; None for a chain."""
         if values["draft_tree"] == "chain":
             return None
-        kind, ranks = values["draft_tree"], config.ranks or _RANKS
+        kind, ranks = values["draft_tree"], tuple(map(tuple, config.ranks or _RANKS))
         if kind == "drawn":
             return cls(values["tree_width"], values["tree_tokens"], _falling(ranks), drawn=True)
         return cls(values["tree_width"], values["tree_tokens"], ranks if kind == "static" else None)
@@ -136,7 +135,7 @@ def grow_tree(
         logits = yield from feed(chosen.tokens, above.index_select(0, places))
         numbers = places + (len(nodes) - len(layer))
         layer = _children(shape, level, numbers, chosen.chances, pick(logits, shape.width))
-        above = torch.arange(fed, fed + len(chosen), device=logits.device).repeat_interleave(len(layer) // len(chosen))
+        above = _each(torch.arange(fed, fed + len(chosen), device=logits.device), len(layer) // len(chosen))
         nodes, fed = nodes.and_then(layer), fed + len(chosen)
     return _kept(nodes, shape.tokens, rule)
 
@@ -167,9 +166,14 @@ def _children(shape: TreeShape, level: int, parents: Tensor, chances: Tensor, pi
     below = chances.to(chances_below.device).unsqueeze(1) * chances_below
     probs = None if picked.probs is None else picked.probs[:, :width].flatten(0, 1)
     tokens = picked.tokens[:, :width].flatten()
-    return _Nodes(tokens, parents.to(chances_below.device).repeat_interleave(width), below.flatten(), probs)
+    return _Nodes(tokens, _each(parents.to(chances_below.device), width), below.flatten(), probs)
 
 
-def _falling(ranks: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
+def _each(numbers: Tensor, times: int) -> Tensor:
+    """Every number `[m]` so many times in a row, `[m * times]`."""
+    return numbers.unsqueeze(1).expand(-1, times).reshape(-1)
+
+
+def _falling(ranks: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
     """The accuracies, each limited to the one before it: siblings stay in the order of the draws."""
-    return [tuple(accumulate(row, min)) for row in ranks]
+    return tuple(tuple(accumulate(row, min)) for row in ranks)

@@ -9,7 +9,7 @@ from torch import Tensor
 from sampling.drafters.draft_tree import PickedTokens
 from utils.logits_processor import LogitsProcessor, inverted, sample, wide
 from utils.numbers.argmax import argmax
-from utils.numbers.random_numbers import Source, uniform_each
+from utils.numbers.random_numbers import RNG, ReplayingRNG, uniform_each
 
 
 class BestToken:
@@ -35,13 +35,13 @@ class Drawing:
     def __init__(self, processor: LogitsProcessor) -> None:
         self._processor = processor
 
-    def run(self, feeds: Sequence[tuple[Tensor, Source]]) -> Sequence[tuple[Tensor, Tensor]]:
+    def run(self, feeds: Sequence[tuple[Tensor, RNG]]) -> Sequence[tuple[Tensor, Tensor]]:
         """See `BatchExecutor.run`; each feed is the logits and the source of random numbers."""
         logits = feeds[0][0] if len(feeds) == 1 else torch.cat([logits for logits, _ in feeds])
         tokens, q = self.drawn(logits, [coins for _, coins in feeds])
         return list(zip(tokens.split(1), q.split(1), strict=True))
 
-    def drawn(self, logits: Tensor, rngs: Sequence[Source]) -> tuple[Tensor, Tensor]:
+    def drawn(self, logits: Tensor, rngs: Sequence[RNG]) -> tuple[Tensor, Tensor]:
         """The same of rows `[n, V]`, each with the random numbers of its sequence: tokens `[n]` and q `[n, V]`."""
         q = self._processor(logits)
         coins = uniform_each([(1, 1)] * len(rngs), rngs, logits.device, wide(logits.device), "draft")
@@ -62,7 +62,7 @@ class WithoutReplacement:
     tokens follow as point masses. Every verifier can judge point masses.
     """
 
-    def __init__(self, processor: LogitsProcessor, coins: Source) -> None:
+    def __init__(self, processor: LogitsProcessor, coins: RNG) -> None:
         self._processor, self._coins = processor, coins
 
     def __call__(self, logits: Tensor, width: int) -> PickedTokens:
@@ -74,7 +74,7 @@ class WithoutReplacement:
             mass = left.sum(-1, keepdim=True)
             nothing = mass <= 0.0
             probs.append(left / torch.where(nothing, 1.0, mass))
-            if _may_be(nothing):
+            if isinstance(self._coins, ReplayingRNG) or _may_be(nothing):  # a graph cannot look
                 likely = logits.topk(width).indices if likely is None else likely
                 probs[-1].scatter_add_(1, _first_without(tokens, likely), nothing.to(left.dtype))
             token = sample(probs[-1], self._coins, "draft").unsqueeze(1)

@@ -8,6 +8,7 @@ from torch import Tensor
 from sampling.drafters.chains import ChainSteps
 from sampling.drafters.head_drafter import HeadDrafter, HeadState
 from sampling.forward.caches.attention_metadata import wanted_rows
+from sampling.forward.graphs.further import FurtherForwards
 from sampling.forward.requests import StepGenerator
 from sampling.heads.inference import RecurrentForward
 from sampling.heads.recurrent_runner import RecurrentRunner, RecurrentSlot
@@ -86,10 +87,10 @@ class RecurrentDrafter(HeadDrafter):
         draft: _Draft = seq.drafter_state[self]
         tokens, feature = self._unread(draft, seq.tokens)
         logits = yield from draft.rows.feed(tokens, feature)
-        after = sent(seq.tokens[draft.known + 1 :], feature.device)
+        after = seq.tokens[draft.known + 1 :]
         draft.unseen = len(after)
-        for number in range(draft.unseen):
-            logits = yield from draft.rows.branch(after[number].view(1))
+        for token in sent(after, feature.device).split(1) if after else ():
+            logits = yield from draft.rows.branch(token)
         return logits
 
     def steps_together(self, seqs: abc.Sequence[Sequence]) -> ChainSteps | None:
@@ -102,6 +103,10 @@ class RecurrentDrafter(HeadDrafter):
     def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> StepGenerator[Tensor]:
         draft: _Draft = seq.drafter_state[self]
         return (yield from draft.rows.branch(tokens, None if parents is None else parents + draft.unseen))
+
+    def further(self, seq: Sequence, count: int) -> FurtherForwards | None:
+        draft: _Draft = seq.drafter_state[self]
+        return None if draft.unseen else draft.rows.further(count)
 
 
 class EagleDrafter(RecurrentDrafter):

@@ -8,21 +8,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from egag.draft_distribution import LogitsDistribution
-from egag.length_rule import LengthRule
+from egag.length_rule import FixedGamma, LengthRule
 from sampling.drafter import Drafter
 from sampling.drafters.best_first import BestFirst, best_first
+from sampling.drafters.captured import DraftingPlan, captured_drafts
 from sampling.drafters.chains import ChainSteps, draft_chains, is_counted
-from sampling.drafters.draft_tree import Feed, Pick, TreeShape, grow_tree, likeliest
-from sampling.drafters.drawing import BEST, WithoutReplacement, drawing
-from sampling.forward.requests import ForwardRequest, StepGenerator
-from sampling.forward.tree import Parents
+from sampling.drafters.draft_tree import TreeShape
+from sampling.drafters.growth import Growth
+from sampling.forward.graphs.further import FurtherForwards
+from sampling.forward.requests import StepGenerator
 from sampling.heads.config import HeadConfig
 from sampling.processors.with_text import TextChanges
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from sampling.verify.graphed import is_plain
 from utils.errors import UserError
-from utils.logits_processor import one_if_finite
 from utils.parameter import Values
 
 
@@ -75,6 +75,13 @@ class ForwardDrafter(Drafter):
         draft after the last one that was fed.
         """
 
+    def further(self, seq: Sequence, count: int) -> FurtherForwards | None:
+        """`feed` of at most so many drafts in forwards whose shapes and addresses are known; None where there are none.
+
+        It is asked for behind `root`.
+        """
+        return None
+
     def acceptance(self, seq: Sequence) -> Tensor | None:
         """The predicted acceptance `[k]` of a draft from each row of the last logits `[k, V]`.
 
@@ -104,20 +111,18 @@ class ForwardDrafter(Drafter):
             return drafted.behind(tokens, parents, (yield from self.feed(seq, tokens, parents))[:, :common])
 
         logits = drafted.root((yield from self.root(seq))[:, :common])
-        first = logits[0].clone()  # the output of a forward is valid until the next forward
-        if self.shape is None:
-            return (yield from self._chain(seq, gamma, limit, logits, first, drafted, feed))
-        if not gamma.tree_growth.start_tree(LogitsDistribution(first)):
-            return Proposal.empty(seq.device)
-        depth = min(limit, gamma.gamma, self.shape.tokens)  # no path of a tree has more drafts than the tree
-        pick: Pick = WithoutReplacement(seq.processor, seq.rng) if self.shape.drawn else likeliest
-        tree = yield from grow_tree(self.shape, depth, logits, feed, gamma, pick)
-        if not len(tree.tokens):
-            return Proposal.empty(seq.device)
-        tokens, parents = tree.tokens.to(seq.device), Parents(tree.parents.there.to(seq.device))
-        if tree.probs is not None:
-            return Proposal(tokens, parents, tree.probs.to(seq.device), first)
-        return Proposal(tokens, parents, None, first, one_if_finite(tree.chances.to(seq.device)))
+        if (proposal := self._captured(seq, gamma, limit, logits)) is not None:
+            return proposal
+        growth = Growth(
+            gamma,
+            limit,
+            seq.processor,
+            seq.rng,
+            seq.device,
+            lambda: self.acceptance(seq),
+            lambda one: drafted.over(one),
+        )
+        return (yield from growth.proposal(self.shape, logits, feed))
 
     def steps_together(self, seqs: abc.Sequence[Sequence]) -> ChainSteps | None:
         """The forwards of the chains of these sequences, all of which have room; None where each is fed by itself."""
@@ -147,38 +152,20 @@ class ForwardDrafter(Drafter):
                 found[number] = proposal
         return found
 
-    def _chain(
-        self,
-        seq: Sequence,
-        gamma: LengthRule,
-        limit: int,
-        logits: Tensor,
-        first: Tensor,
-        drafted: "_Drafted",
-        feed: Feed,
-    ) -> StepGenerator[Proposal]:
-        tokens: list[Tensor] = []
-        probs: list[Tensor] = []
-        best: list[Tensor] = []
-        while gamma.before(len(tokens), distribution := LogitsDistribution(logits[0], self.acceptance(seq))):
-            if seq.processor.greedy:
-                token, chance = yield ForwardRequest(BEST, logits.to(seq.device))
-                tokens.append(token)
-                best.append(chance)
-            else:
-                token, q = yield ForwardRequest(drawing(seq.processor), (logits.to(seq.device), seq.rng))
-                tokens.append(token)
-                probs.append(q)
-            if len(tokens) == limit or not gamma.after(len(tokens), distribution, tokens[-1][0]):
-                break
-            if drafted.over(tokens[-1]):
-                break
-            logits = yield from feed(tokens[-1], None)
-        if not tokens:
-            return Proposal.empty(seq.device)
-        if probs:
-            return Proposal(torch.cat(tokens), None, torch.cat(probs), first)
-        return Proposal(torch.cat(tokens), None, None, first, one_if_finite(torch.cat(best)))
+    def _captured(self, seq: Sequence, gamma: LengthRule, limit: int, logits: Tensor) -> Proposal | None:
+        """The drafts behind logits `[1, V]` as one captured function; None where that cannot be had."""
+        shape, depth = self.shape, gamma.gamma
+        assert not isinstance(shape, BestFirst)
+        if shape is not None:
+            depth = min(depth, shape.tokens)
+        known = type(gamma) is FixedGamma and seq.changes is None and is_plain(seq.processor)
+        if not known or not 2 <= depth <= limit or seq.live > 1 or logits.device != seq.device:
+            return None
+        forwards = self.further(seq, (depth - 1) * (1 if shape is None else shape.width))
+        if forwards is None:
+            return None
+        plan = DraftingPlan(shape, depth, seq.runner.vocab_size, seq.processor)
+        return captured_drafts(plan, logits, forwards, seq.rng)
 
 
 class _Drafted:

@@ -49,9 +49,8 @@ class HeadDrafter(ForwardDrafter):
 
     @classmethod
     def build(cls, pair: DraftingPair, values: abc.Mapping[str, Any]) -> Self:
-        forward = pair.head_forward(cls.method, cls.forward, values["draft_weights"])
-        runner = cls.runner(forward, pair.target.fixed_shapes)
-        return cls(runner, cls.shape_of(forward.config, values), pair.cached)
+        runner = pair.kept_head(cls.method, cls.forward, values["draft_weights"], cls.runner)
+        return cls(runner, cls.shape_of(runner.forward.config, values), pair.cached)
 
     def begin(self, seq: Sequence) -> None:
         seq.drafter_state[self] = self.keeps(self._runner.another())
@@ -106,12 +105,12 @@ class HeadDrafter(ForwardDrafter):
             state.features = [feature[-1:]]
 
     def _unread(self, state: HeadState, tokens: abc.Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Tokens `[n]` and features `[n, H]` of the rows that the cache lacks: those of the last round, or all."""
+        """Tokens `[n]` on the host, features `[n, H]`: of the rows that the cache lacks, the last round's or all."""
         unread, feature = self._unread_rows(state, tokens)
-        return sent(unread, feature.device), feature
+        return torch.tensor(unread, dtype=torch.long), feature
 
     def _unread_rows(self, state: HeadState, tokens: abc.Sequence[int]) -> tuple[abc.Sequence[int], Tensor]:
-        """The same, with the tokens on the host; what drafts left behind is forgotten."""
+        """The same with the tokens as numbers; what drafts left behind is forgotten."""
         state.rows.crop(state.rows.length if self._cached else 0)
         feature = joined(state.features)
         if self._cached:

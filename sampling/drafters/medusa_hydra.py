@@ -119,28 +119,33 @@ def _alone(forward: MedusaForward, state: Tensor, paths: Tensor) -> tuple[Tensor
     return (forward.logits(state, paths).contiguous(),)
 
 
+class Heads:
+    """Heads with what runs them: step by step, or several in one call. graphs: whether as graphs."""
+
+    def __init__(self, forward: MedusaForward, graphs: bool = False) -> None:
+        self.config = forward.config
+        device = forward.embedding.device
+        graph = Graphed(partial(_alone, forward), device) if graphs else None
+        many = Graphed(partial(_of_many, forward), device) if graphs else None
+        self.steps = [_Step(forward.logits, graph, many) for _ in range(self.config.steps + 1)]
+        self.ahead = _AllSteps(forward, graphs)
+
+
 class _ParallelDrafter(ForwardDrafter):
     """The base of drafters that predict from the target's last state."""
 
     method: ClassVar[str]
     forward: ClassVar[type[MedusaForward]]
 
-    def __init__(
-        self, forward: MedusaForward, layer: int, shape: TreeShape | BestFirst | None = None, graphs: bool = False
-    ) -> None:
-        self.config, self.shape = forward.config, shape
+    def __init__(self, heads: Heads, layer: int, shape: TreeShape | BestFirst | None = None) -> None:
+        self.config, self.shape = heads.config, shape
         self.needs_hidden = (layer,)
-        self._forward = forward
-        device = forward.embedding.device
-        graph = Graphed(partial(_alone, forward), device) if graphs else None
-        many = Graphed(partial(_of_many, forward), device) if graphs else None
-        self._steps = [_Step(forward.logits, graph, many) for _ in range(self.config.steps + 1)]
+        self._heads = heads
 
     @classmethod
     def build(cls, pair: DraftingPair, values: abc.Mapping[str, Any]) -> Self:
-        forward = pair.head_forward(cls.method, cls.forward, values["draft_weights"])
-        shape = cls.shape_of(forward.config, values)
-        return cls(forward, pair.target.model.num_layers, shape, pair.target.fixed_shapes)
+        heads = pair.kept_head(cls.method, cls.forward, values["draft_weights"], Heads)
+        return cls(heads, pair.target.model.num_layers, cls.shape_of(heads.config, values))
 
     def begin(self, seq: Sequence) -> None:
         states = seq.hidden.get(self.needs_hidden[0], ())
@@ -179,7 +184,7 @@ class _ParallelDrafter(ForwardDrafter):
 
     def _look(self, ahead: _Ahead) -> StepGenerator[Tensor]:
         """Raw logits `[k, V]` after the paths of a sequence."""
-        logits: Tensor = yield ForwardRequest(self._steps[ahead.paths.shape[1]], (ahead.state, ahead.paths))
+        logits: Tensor = yield ForwardRequest(self._heads.steps[ahead.paths.shape[1]], (ahead.state, ahead.paths))
         return logits
 
     def _learn(self, seq: Sequence) -> None:
@@ -196,17 +201,11 @@ class MedusaDrafter(_ParallelDrafter):
     method = "medusa"
     forward = MedusaForward
 
-    def __init__(
-        self, forward: MedusaForward, layer: int, shape: TreeShape | BestFirst | None = None, graphs: bool = False
-    ) -> None:
-        super().__init__(forward, layer, shape, graphs)
-        self._ahead = _AllSteps(forward, graphs)
-
     def ahead(self, seq: Sequence, depth: int) -> StepGenerator[Tensor]:
         ahead: _Ahead = seq.drafter_state[self]
         assert ahead.state is not None
         first = len(seq.tokens) - 1 - ahead.known
-        logits: Tensor = yield ForwardRequest(self._ahead, (ahead.state, range(first, first + depth)))
+        logits: Tensor = yield ForwardRequest(self._heads.ahead, (ahead.state, range(first, first + depth)))
         return logits
 
 

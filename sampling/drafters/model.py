@@ -10,8 +10,9 @@ from sampling.drafters.chains import ChainSteps
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.slem import SlemDrafter
 from sampling.drafters.tli import TliDrafter
+from sampling.forward.graphs.further import FurtherForwards
 from sampling.forward.requests import StepGenerator
-from sampling.forward.runner import Runner, Runners, prefill, request_catch_up, request_forward
+from sampling.forward.runner import ModelRunner, Runner, Runners, prefill, request_catch_up, request_forward
 from sampling.forward.sharing import SequenceSlot, SharedRunner
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
@@ -85,6 +86,11 @@ class ModelDrafter(ForwardDrafter):
         if not isinstance(self.runner, SharedRunner):
             return None
         return _ModelSteps(self.runner, slots, [seq.tokens for seq in seqs])  # type: ignore[arg-type]
+
+    def further(self, seq: Sequence, count: int) -> FurtherForwards | None:
+        slot: Runner = seq.drafter_state[self]
+        graphs = slot.graphs if isinstance(slot, ModelRunner) else None
+        return graphs.further(count) if graphs is not None and not graphs.whole else None
 
     def _roll_back(self, seq: Sequence) -> Runner:
         slot: Runner = seq.drafter_state[self]

@@ -267,12 +267,12 @@ class ModelRunner(CachedRunner):
         rows: int | None = None,
     ) -> Output:
         """See `Runner.forward`."""
-        ids = as_ids(tokens, self.device)
-        count = ids.shape[0]
+        count = len(tokens)
         wanted = count if rows is None else rows
         if self.graphs is not None and self.graphs.can_replay(count):
-            logits, states = self.graphs.replay(ids, parents, hidden, wanted)
-            return self._output(count, logits, states)
+            here = self.device if isinstance(tokens, Tensor) else torch.device("cpu")  # a graph sends its inputs
+            return self._output(count, *self.graphs.replay(as_ids(tokens, here), parents, hidden, wanted))
+        ids = as_ids(tokens, self.device)
         positions, mask = self._cache.lay_out(count, parents)
         return self._eager(ids, positions, mask, hidden, wanted)
 

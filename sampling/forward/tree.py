@@ -6,17 +6,28 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from utils.device.sent import OnDevice, sent
 
 
 class Parents(OnDevice[int]):
-    """The parent of each draft of a tree (-1 = the last committed token), computed on a device."""
+    """The parent of each draft of a tree (-1 = the last committed token), computed on a device.
+
+    laid_out: see the function of this name, where that is known for a width.
+    """
+
+    def __init__(self, there: Tensor, laid_out: tuple[Tensor, Tensor] | None = None) -> None:
+        super().__init__(there)
+        self.laid_out = laid_out
 
     @cached_property
     def seen(self) -> Tensor:
         """See `ancestors`."""
-        return ancestors(self.there)
+        if self.laid_out is None:
+            return ancestors(self.there)
+        size = len(self) + 1
+        return self.laid_out[1][:size, :size]
 
 
 def ancestors(parents: Tensor) -> Tensor:
@@ -36,6 +47,20 @@ def ancestors(parents: Tensor) -> Tensor:
 def seen_in_tree(parents: Sequence[int], device: torch.device) -> Tensor:
     """`ancestors` of parents that are on the host or on a device, there."""
     return parents.seen.to(device) if isinstance(parents, Parents) else ancestors(sent(parents, device))
+
+
+def laid_out(parents: Sequence[int], width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(depth `[width]`, seen `[width, width]`) of the root and the drafts that hang off it, on a device.
+
+    Rows that fill up see themselves alone.
+    """
+    known = parents.laid_out if isinstance(parents, Parents) else None
+    if known is not None and len(known[0]) == width:
+        return known[0].to(device), known[1].to(device)
+    filling = width - len(parents) - 1
+    seen = F.pad(seen_in_tree(parents, device), (0, filling, 0, filling))
+    depth = (seen.sum(1) - 1).clamp(min=0)
+    return depth, seen | torch.eye(width, dtype=torch.bool, device=device)
 
 
 def rows_of(parents: Sequence[int], device: torch.device) -> Tensor:

@@ -94,10 +94,8 @@ class RecurrentForward:
     def read(self, states: Sequence[Tensor]) -> Tensor:
         """The feature of the target's states, one a layer."""
         each = self.config.state_norm == "each"
-        joined = torch.cat(
-            [norm(state) for norm, state in zip(self.state_norms, states, strict=True)] if each else list(states),
-            dim=-1,
-        )
+        parts = [norm(state) for norm, state in zip(self.state_norms, states, strict=True)] if each else list(states)
+        joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
         if self.config.state_norm == "joined":
             joined = self.state_norms[0](joined)
         return joined if self.feature is None else self.feature(joined)

@@ -10,12 +10,14 @@ from torch import Tensor
 from sampling.forward.caches.attention_metadata import QueryRows
 from sampling.forward.caches.fixed import ROOM, CapturedSteps, bucket, columns_over, grow, lay_out_captured
 from sampling.forward.caches.rows import RowsCache
+from sampling.forward.graphs.further import Feed, FurtherForwards
 from sampling.forward.graphs.sequence_graphs import EXACT
 from sampling.forward.graphs.shared_graphs import SharedGraphs
+from sampling.forward.requests import StepGenerator
+from sampling.heads.fed_drafts import FedDrafts
 from sampling.heads.inference import RecurrentForward
 from utils.device.graph_pool import Tensors
-from utils.device.graphed import Graphed
-from utils.device.sent import sent
+from utils.device.lasting import lasting
 
 if TYPE_CHECKING:
     from sampling.heads.recurrent_runner import RecurrentFeed
@@ -38,14 +40,27 @@ class RecurrentGraphs:
     def replay(self, feed: "RecurrentFeed") -> tuple[Tensor, Tensor]:
         """See `RecurrentRunner.run`."""
         count, rows = len(feed.tokens), feed.slot.length + len(feed.tokens)
+        columns = self._columns(rows)
+        seen = _causal(count, self._cache.device) if feed.seen is None else feed.seen
+        key = feed.slot.index, columns, feed.wanted
+        graph = self._captured.step(key, partial(_forward, self._forward, self._cache, *key))
+        state, logits = graph(feed.tokens, feed.above, torch.tensor([rows - seen.shape[1]]), seen)
+        return state, logits
+
+    def further(self, index: int, base: int, count: int, state: Tensor) -> FurtherForwards:
+        """Rows of so many drafts of one sequence behind `base` rows of its text, which end with a state `[1, H]`."""
+        columns = self._columns(base + count)
+        feed = partial(_further, self._forward, self._cache, index, columns)
+        inputs = state, torch.tensor([base])
+        graph = partial(self._captured.step, copies=True)
+        return FurtherForwards((index, columns), graph, self._captured.known, inputs, feed)
+
+    def _columns(self, rows: int) -> int:
+        """Columns of a forward over so many rows, for which there is room then."""
         most = max(rows, self._forward.window + EXACT)
         columns = bucket(rows, most)
         grow(self._cache, columns, most, ROOM)
-        columns = columns_over(self._cache, columns)
-        seen = _causal(count, feed.tokens.device) if feed.seen is None else feed.seen
-        base = sent([rows - seen.shape[1]], feed.tokens.device)
-        state, logits = self._step(feed.slot.index, columns, feed.wanted)(feed.tokens, feed.above, base, seen)
-        return state, logits
+        return columns_over(self._cache, columns)
 
     def replay_many(
         self, rows: Sequence[QueryRows], tokens: Tensor, above: Tensor, which: int | Tensor
@@ -58,16 +73,11 @@ class RecurrentGraphs:
         state, logits = self.many.replay(rows, "states and logits", step, tokens, above, which)
         return state[:count], logits[: len(which)]
 
-    def _step(self, index: int, columns: int, wanted: int) -> Graphed:
-        """The graph of these sizes."""
-        step = partial(_forward, self._forward, self._cache, index, columns, wanted)
-        return self._captured.step((index, columns, wanted), step)
-
 
 @lru_cache(maxsize=64)
 def _causal(count: int, device: torch.device) -> Tensor:
     """Which of its rows each of a chain sees, `[n, n]`."""
-    return torch.ones(count, count, dtype=torch.bool, device=device).tril()
+    return lasting(torch.ones(count, count, dtype=torch.bool, device=device).tril())
 
 
 def _forward(
@@ -98,3 +108,21 @@ def _forward_many(
     """(states `[N, H]`, logits of the rows `which`) of rows of many sequences."""
     state = forward.run(tokens, above, positions, None, cache)
     return state, forward.logits(state.index_select(0, which))
+
+
+def _further(
+    forward: RecurrentForward, cache: RowsCache, index: int, columns: int, state: Tensor, base: Tensor
+) -> Feed:
+    """A feed of drafts behind the text, as `RecurrentSlot.branch` feeds them; base: as in `_forward`."""
+    drafts = FedDrafts((state,))
+
+    def feed(tokens: Tensor, parents: Tensor | None) -> StepGenerator[Tensor]:
+        yield from ()
+        above, seen = drafts.below(parents)
+        before = base if seen is not None else base + drafts.count
+        seen = _causal(1, tokens.device) if seen is None else seen
+        made, logits = _forward(forward, cache, index, columns, len(tokens), tokens, above, before, seen)
+        drafts.add(made)
+        return logits
+
+    return feed

@@ -9,19 +9,22 @@ from torch.nn import functional as F
 
 from sampling.forward.caches.attention_metadata import QueryRows, wanted_rows
 from sampling.forward.caches.rows_slot import RowsSlot
+from sampling.forward.graphs.further import FurtherForwards
 from sampling.forward.requests import ForwardRequest, StepGenerator, run_single
 from sampling.forward.runner import PREFILL_CHUNK
+from sampling.heads.fed_drafts import FedDrafts
 from sampling.heads.inference import MASK, RecurrentForward
 from sampling.heads.recurrent_graphs import RecurrentGraphs
 from sampling.heads.runner import HeadRunner, joined, parted
+from utils.device.sent import moved
 
 
 @dataclass(frozen=True, slots=True)
 class RecurrentFeed:
     """What one sequence feeds: n tokens, and what each continues, `[n, H]`; logits are wanted of the last `wanted`.
 
-    seen: `[n, m]` bool, of the last m rows, of which the n fed ones are the end; those before are seen by all. None
-    for a chain.
+    tokens: there or on the host. seen: `[n, m]` bool, of the last m rows, of which the n fed ones are the end; those
+    before are seen by all. None for a chain.
     """
 
     slot: RowsSlot
@@ -45,7 +48,7 @@ class RecurrentRunner(HeadRunner[RecurrentForward]):
 
     def __init__(self, forward: RecurrentForward, graphs: bool = False) -> None:
         super().__init__(forward)
-        self._graphs = RecurrentGraphs(forward, self.cache) if graphs else None
+        self.graphs = RecurrentGraphs(forward, self.cache) if graphs else None
 
     def another(self) -> "RecurrentSlot":
         """See `HeadRunner.another`."""
@@ -54,10 +57,10 @@ class RecurrentRunner(HeadRunner[RecurrentForward]):
     @torch.inference_mode()
     def run(self, feeds: Sequence[RecurrentFeed]) -> list[tuple[Tensor, Tensor]]:
         """States `[n, H]` of the rows of each, and raw logits of those that are wanted."""
-        if self._graphs is not None and self._graphs.can_replay(feeds):
-            return [self._graphs.replay(feeds[0])]
-        tokens, above = joined([feed.tokens for feed in feeds]), joined([feed.above for feed in feeds])
-        wanted = [feed.wanted for feed in feeds]
+        if self.graphs is not None and self.graphs.can_replay(feeds):
+            return [self.graphs.replay(feeds[0])]
+        tokens = joined([moved(feed.tokens, self.cache.device) for feed in feeds])
+        above, wanted = joined([feed.above for feed in feeds]), [feed.wanted for feed in feeds]
         state, logits = self.run_flat([feed.rows() for feed in feeds], tokens, above, wanted)
         return list(zip(parted(state, [len(feed.tokens) for feed in feeds]), parted(logits, wanted), strict=True))
 
@@ -67,8 +70,8 @@ class RecurrentRunner(HeadRunner[RecurrentForward]):
     ) -> tuple[Tensor, Tensor]:
         """The same of rows that lie one sequence's behind the other's: states `[N, H]`, logits of those wanted."""
         which = wanted_rows(rows, wanted, tokens.device)
-        if self._graphs is not None and self._graphs.many.can_replay(rows):
-            return self._graphs.replay_many(rows, tokens, above, which)
+        if self.graphs is not None and self.graphs.many.can_replay(rows):
+            return self.graphs.replay_many(rows, tokens, above, which)
         positions = self.cache.lay_out(rows)
         state = self.forward.run(tokens, above, positions, None, self.cache)
         asked = state[len(state) - which :] if isinstance(which, int) else state.index_select(0, which)
@@ -76,17 +79,12 @@ class RecurrentRunner(HeadRunner[RecurrentForward]):
 
 
 class RecurrentSlot:
-    """The rows of one sequence: those that the target's states stand behind, then those of the drafts under way.
-
-    Drafts are numbered in the order they are fed. As long as each follows the one before, their rows are a chain like
-    those of a text; from the first tree on a table says which of them each draft sees.
-    """
+    """The rows of one sequence: those that the target's states stand behind, then those of the drafts under way."""
 
     def __init__(self, runner: RecurrentRunner) -> None:
         self._runner, self._rows = runner, RowsSlot(runner.cache)
         self._base = 0
-        self._states: list[Tensor] = []
-        self._seen: Tensor | None = None
+        self._drafts = FedDrafts(())
 
     @property
     def length(self) -> int:
@@ -96,7 +94,7 @@ class RecurrentSlot:
     def crop(self, length: int) -> None:
         """Forget the drafts, and the rows from `length` on."""
         self._rows.crop(length)
-        self._base, self._states, self._seen = length, [], None
+        self._base, self._drafts = length, FedDrafts(())
 
     def next_rows(self, count: int) -> QueryRows:
         """So many more rows, behind those of the text and of the drafts, for `RecurrentRunner.run_flat`."""
@@ -119,7 +117,7 @@ class RecurrentSlot:
     def feed(self, tokens: Tensor, feature: Tensor) -> StepGenerator[Tensor]:
         """n rows of the target's own states; raw logits `[1, V]` behind the last of them."""
         state, logits = yield from self._text(tokens, feature, wanted=1)
-        self._states = [state[-1:].clone()]
+        self._drafts = FedDrafts((state[-1:],))
         return logits
 
     def ahead(self, tokens: Tensor, feature: Tensor, masks: int) -> StepGenerator[Tensor]:
@@ -138,13 +136,16 @@ class RecurrentSlot:
 
         parents: `[k]`, numbers of drafts fed before, -1 = the text. None: one draft, behind the last row that was fed.
         """
-        if parents is None:
-            above, seen = self._states[-1][-1:], self._behind_the_last()
-        else:
-            above, seen = torch.cat(self._states).index_select(0, parents + 1), self._below(parents)
+        self._drafts.hold()
+        above, seen = self._drafts.below(parents)
         state, logits = yield from self._fed(tokens, above, seen, len(tokens))
-        self._states.append(state.clone())
+        self._drafts.add(state.clone())
         return logits
+
+    def further(self, count: int) -> FurtherForwards | None:
+        """Rows of so many drafts, in forwards of fixed shapes and addresses; None where there are none."""
+        graphs = self._runner.graphs
+        return None if graphs is None else graphs.further(self._rows.index, self._base, count, self._drafts.last)
 
     def _text(self, tokens: Tensor, feature: Tensor, wanted: int) -> StepGenerator[tuple[Tensor, Tensor]]:
         """Rows of the text, behind all others."""
@@ -162,20 +163,3 @@ class RecurrentSlot:
         )
         self._rows.advance(len(tokens))
         return result
-
-    def _behind_the_last(self) -> Tensor | None:
-        """What one more draft of a chain sees."""
-        if self._seen is None:
-            return None
-        last = self._seen.shape[0] - 2
-        return self._below(torch.full((1,), last, device=self._seen.device))
-
-    def _below(self, parents: Tensor) -> Tensor:
-        """Which drafts k new ones see, `[k, fed + k]` bool: what their parents see, and themselves."""
-        count, fed, device = len(parents), self._rows.length - self._base, parents.device
-        if self._seen is None:
-            self._seen = torch.ones(fed + 1, fed, dtype=torch.bool, device=device).tril(-1)
-        themselves = torch.eye(count, dtype=torch.bool, device=device)
-        new = torch.cat([self._seen.index_select(0, parents + 1), themselves], dim=1)
-        self._seen = torch.cat([F.pad(self._seen, (0, count)), new])
-        return new

@@ -42,6 +42,7 @@ class RunCounts:
     reread: int = 0
     forced_drafts: int = 0
     grammar_s: float = 0.0
+    capture_s: float = 0.0
     experts_s: float = 0.0
     experts_awake: int = 0
     experts_there: int = 0
@@ -55,7 +56,7 @@ class RunCounts:
         """Account for one event."""
         if isinstance(event, Prefilled):
             self.prompt_tokens, self.prefill_s, self.queued_s = event.prompt_tokens, event.prefill_s, event.queued_s
-            self.prefilled = event
+            self.prefilled, self.capture_s = event, event.capture_s
         elif isinstance(event, Round):
             self._add_round(event)
         elif isinstance(event, BeamRound):
@@ -79,6 +80,7 @@ class RunCounts:
         self.rollback_s += round.rollback_s
         self.reread += round.reread
         self.grammar_s += round.grammar_s
+        self.capture_s += round.capture_s
         self.forced_drafts += len(round.drafts) if round.source == FORCED else 0
         for awake, there, seconds in round.experts:
             self.experts_awake += awake
@@ -123,6 +125,7 @@ class RunCounts:
         self.output_ids.extend(round.emitted)
         self.verify_s += round.verify_s
         self.other_s += round.other_s
+        self.capture_s += round.capture_s
 
     @property
     def new_tokens(self) -> int:

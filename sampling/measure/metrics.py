@@ -31,8 +31,10 @@ class RunMetrics(RunCounts):
 
     @property
     def wall_s(self) -> float:
-        """From its admission to its end; what a consumer does between events is not in it."""
-        return self.answered.wall_s if self.answered else self._begun_s + self.decode_s + self.waited_s
+        """From its admission to its end, with captures; what a consumer does between events is not in it."""
+        if self.answered:
+            return self.answered.wall_s
+        return self._begun_s + self.decode_s + self.waited_s + self.capture_s
 
     @property
     def _begun_s(self) -> float:
@@ -77,7 +79,9 @@ class RunMetrics(RunCounts):
     @property
     def tpot_ms(self) -> float | None:
         """Time a token behind the first one, waiting included; None for one token."""
-        return None if self._searching else _ratio((self.wall_s - self.ttft_s) * 1e3, self.new_tokens - 1)
+        return (
+            None if self._searching else _ratio((self.wall_s - self.capture_s - self.ttft_s) * 1e3, self.new_tokens - 1)
+        )
 
     @property
     def tokens_per_s(self) -> float | None:

@@ -16,7 +16,7 @@ from utils.parameter import Values
 _SENTENCE = "Seven grey herons stood in the shallow water and waited for the tide to turn."
 
 _CAPTURED = 24
-"""Tokens that bring some rounds of every method: the first verification of a text is not captured."""
+"""Tokens that bring some rounds of every method: the first round of a kind is not captured."""
 
 
 def warm_up_prompt(engine: Engine, chat: bool, variables: TemplateVariables = UNTOLD) -> list[int]:

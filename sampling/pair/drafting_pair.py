@@ -1,5 +1,6 @@
 """What drafters read of the pair that they are built on."""
 
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from sampling.forward.runner import Runners, WholeRunner
@@ -7,6 +8,7 @@ from sampling.heads.runner import HeadArithmetic
 from sampling.pair.profile import LatencyProfile
 from sampling.vocabularies.crossing import Crossing
 
+T = TypeVar("T")
 ArithmeticT = TypeVar("ArithmeticT", bound=HeadArithmetic)
 
 
@@ -30,6 +32,8 @@ class DraftingPair(Protocol):
 
     def has(self, drafter: str) -> bool: ...
 
-    def head_forward(self, kind: str, forward: type[ArithmeticT], wanted: str) -> ArithmeticT: ...
+    def kept_head(
+        self, kind: str, forward: type[ArithmeticT], wanted: str, make: Callable[[ArithmeticT, bool], T]
+    ) -> T: ...
 
     def drafting(self, wanted: str) -> Runners: ...

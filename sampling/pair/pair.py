@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
@@ -17,6 +17,7 @@ from sampling.forward.runner import Runners, WholeRunner, has_one_width
 from sampling.forward.sharing import SharedModel
 from sampling.grammar.spelling import OFF_WORD
 from sampling.heads.head_files import Head, fingerprint
+from sampling.heads.kept import KeptHeads
 from sampling.heads.published.formats import check_fit, read_head
 from sampling.heads.published.windows import HeadWindow
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sampling.methods.method import Method
 
 MODEL = "model"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Pair:
     drafts_for: the name of the target of which this pair's own is the drafter; empty where it is none.
     profile: what its forwards and drafts cost here, where that was measured. share: makes of a runner one for many
     sequences, where they share the forwards of what drafts. crossing: between the vocabularies, where the drafter model
-    has another tokenizer.
+    has another tokenizer. kept_heads: what ran heads before.
     """
 
     target: WholeRunner
@@ -69,6 +71,7 @@ class Pair:
     share: Callable[[Any], SharedModel] | None = None
     crossing: Crossing | None = None
     head_window: int | None = None
+    kept_heads: KeptHeads = field(default_factory=KeptHeads, repr=False, compare=False)
 
     @cached_property
     def digest(self) -> str:
@@ -150,6 +153,19 @@ class Pair:
         """
         made = forward.of(self.head(kind), self.target.model)
         return made.with_kernel(Int8Linear) if self.drafts_in_int8(kind, wanted) else made
+
+    def kept_head(
+        self, kind: str, forward: type[ArithmeticT], wanted: str, make: Callable[[ArithmeticT, bool], T]
+    ) -> T:
+        """What `make` gives of `head_forward` and of whether forwards have fixed shapes: made once on this target."""
+        fixed = self.target.fixed_shapes
+        about = kind, forward, wanted, make, fixed, self.cached, self.share, self.head_window
+        return self.kept_heads.take(
+            self.target.model,
+            self.heads.get(kind),
+            about,
+            lambda: make(self.head_forward(kind, forward, wanted), fixed),
+        )
 
     def drafts_in_int8(self, drafter: str, wanted: str) -> bool:
         """What `draft_weights` comes to for the drafter model (`model`) or a kind of head, which this pair has.
@@ -236,7 +252,8 @@ class Pair:
 
     def fresh(self) -> "Pair":
         """The same models with empty caches."""
-        return replace(self, target=self.target.another(), drafter=self.drafter and self.drafter.another())
+        drafter = self.drafter and self.drafter.another()
+        return replace(self, target=self.target.another(), drafter=drafter, kept_heads=KeptHeads())
 
     def in_format(self, name: str) -> "Pair":
         """The target with its weights in another format, its cache its own; what drafts is the same for all formats.

@@ -117,7 +117,10 @@ class _Product:
         return added
 
     def product(self, x: Tensor) -> Tensor:
-        result: Tensor = self._inner.product(x)
+        return self.multiplied((x,))
+
+    def multiplied(self, entered: Prepared) -> Tensor:
+        result: Tensor = self._inner.multiplied(entered)
         self._recording.add(self.name, result)
         return result
 

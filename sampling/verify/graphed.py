@@ -1,71 +1,42 @@
 """Processor and verification of a round as one function of fixed shapes, which a GPU graph can record."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from sampling.forward.graphs.sequence_graphs import SequenceGraphs
 from sampling.forward.runner import ModelRunner, Runner
-from sampling.forward.tree import Parents
-from sampling.proposal import Proposal
+from sampling.proposal import Proposal, ProposalForm
 from sampling.verify.proposals import ProposalBatch
 from sampling.verify.verdict import Verdict, unpack
 from sampling.verify.verifier import Verifier
 from sampling.verify.verify import EagerVerification, RoundInput, Verification, packed_verdict
 from utils.device.graph_pool import Tensors
 from utils.logits_processor import LogitsProcessor
-from utils.numbers.random_numbers import RNG, RandomRequest, RecordingRNG, ReplayingRNG, draw_all
-
-_PARTS = ("draft_probs", "first_logits", "point_mass_check")
+from utils.numbers.random_numbers import RNG, RandomRequest, RecordingRNG, drawn, replayed
 
 
 def verification_of(target: Runner, verifier: Verifier, processor: LogitsProcessor) -> Verification:
     """The verification of the rounds of one text: as a graph if the target's forwards are graphs, otherwise eager."""
     graphs = target.graphs if isinstance(target, ModelRunner) else None
-    if graphs is not None and _plain(verifier, processor):
+    if graphs is not None and is_plain(verifier, processor):
         return GraphedVerification(graphs, verifier, processor)
     return EagerVerification(verifier)
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """The parts that a proposal has; each form has its own graph."""
-
-    tree: bool
-    parts: tuple[str, ...]
-
-    @classmethod
-    def of(cls, proposal: Proposal) -> "_Form":
-        return cls(proposal.parents is not None, tuple(name for name in _PARTS if getattr(proposal, name) is not None))
-
-    def tensors(self, proposal: Proposal, device: torch.device) -> Tensors:
-        """The parts as tensors on the device that verifies."""
-        parents = [proposal.parents_on(device)] if self.tree else []
-        return proposal.tokens, *parents, *(getattr(proposal, name).to(device) for name in self.parts)
-
-    def proposal(self, tokens: Tensor, *rest: Tensor) -> Proposal:
-        """The proposal of these tensors."""
-        parents = Parents(rest[0]) if self.tree else None
-        parts: dict[str, Any] = dict(zip(self.parts, rest[self.tree :], strict=True))
-        return Proposal(tokens, parents, **parts)
 
 
 class GraphedVerification:
     """Verifies the rounds of one text with a graph.
 
     The random numbers of a verdict are drawn before the graph runs, in the order in which the verifier uses them. The
-    first round of a form runs without a graph and records this order. The verdicts are therefore the same with a graph
-    and without.
+    first round of a form runs without a graph and records this order, for later texts as well. The verdicts are
+    therefore the same with a graph and without.
     """
 
     def __init__(self, graphs: SequenceGraphs, verifier: Verifier, processor: LogitsProcessor) -> None:
         self._graphs, self._verifier, self._processor = graphs, verifier, processor
         self._eager = EagerVerification(verifier)
-        self._requests: dict[tuple[_Form, int], list[RandomRequest]] = {}
 
     def run(self, feeds: Sequence[RoundInput], flat: Tensor | None = None) -> list[Verdict | Exception]:
         """See `Verification.run`."""
@@ -73,17 +44,17 @@ class GraphedVerification:
         proposal, device = feed.proposal, feed.logits.device
         if not self._fixed(proposal):
             return self._eager.run(feeds)
-        form = _Form.of(proposal)
+        form = ProposalForm.of(proposal)
         inputs = feed.logits, *form.tensors(proposal, device)
-        requests = self._requests.get((form, len(proposal)))
+        key = "verify", about(self._verifier), about(self._processor), form, len(proposal)
+        requests = self._graphs.known.get(key)
         if requests is None:
             recording = RecordingRNG(feed.seq.rng)
             (packed,) = _packed(self._verifier, self._processor, form, recording, *inputs)
-            self._requests[form, len(proposal)] = recording.requests
+            self._graphs.known[key] = recording.requests
         else:
-            key = "verify", _about(self._verifier), _about(self._processor), form
-            function = partial(_replayed, self._verifier, self._processor, form, len(inputs))
-            (packed,) = self._graphs.graph(key, function)(*inputs, *draw_all(requests, feed.seq.rng, device))
+            function = partial(_replayed, self._verifier, self._processor, form, len(inputs), tuple(requests))
+            (packed,) = self._graphs.graph(key, function)(*inputs, *drawn(requests, feed.seq.rng))
         return unpack(ProposalBatch([proposal], device), packed.tolist())
 
     def _fixed(self, proposal: Proposal) -> bool:
@@ -92,23 +63,30 @@ class GraphedVerification:
 
 
 def _packed(
-    verifier: Verifier, processor: LogitsProcessor, form: _Form, rng: RNG, logits: Tensor, *parts: Tensor
+    verifier: Verifier, processor: LogitsProcessor, form: ProposalForm, rng: RNG, logits: Tensor, *parts: Tensor
 ) -> Tensors:
     """The packed result of a round."""
     batch = ProposalBatch([form.proposal(*parts)], logits.device)
     return (packed_verdict(verifier, processor, batch, logits, [rng]),)
 
 
-def _replayed(verifier: Verifier, processor: LogitsProcessor, form: _Form, count: int, *inputs: Tensor) -> Tensors:
+def _replayed(
+    verifier: Verifier,
+    processor: LogitsProcessor,
+    form: ProposalForm,
+    count: int,
+    requests: Sequence[RandomRequest],
+    *inputs: Tensor,
+) -> Tensors:
     """The same, with the inputs after the first `count` as its random numbers."""
-    return _packed(verifier, processor, form, ReplayingRNG(inputs[count:]), *inputs[:count])
+    return _packed(verifier, processor, form, replayed(requests, inputs[count:]), *inputs[:count])
 
 
-def _about(part: Any) -> tuple[Any, ...]:
+def about(part: Any) -> tuple[Any, ...]:
     """The values that a verifier or processor depends on. Two with equal values share a graph."""
     return type(part), tuple(sorted(vars(part).items()))
 
 
-def _plain(*parts: Any) -> bool:
+def is_plain(*parts: Any) -> bool:
     """Whether plain values describe all parts fully. Other parts depend on their arguments, or hold state."""
     return all(isinstance(value, bool | int | float | str | tuple) for part in parts for value in vars(part).values())

@@ -3,7 +3,7 @@
 import gc
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -16,6 +16,8 @@ from torch.torch_version import TorchVersion
 
 from utils.device.captured import add_captured, add_failure
 from utils.device.graph_pool import GraphPool, Replayable, Tensors
+from utils.device.lasting import address, lasting
+from utils.device.sent import moved, written
 from utils.device.spare import with_room
 from utils.device.traced import our_lines
 from utils.errors import UserError
@@ -59,12 +61,12 @@ class _Captured:
 
     @property
     def held(self) -> Tensors:
-        return self.inputs + self.outputs
+        return *(tensor for tensor in self.inputs if address(tensor) is None), *self.outputs
 
     def replay(self, inputs: Tensors) -> Tensors:
         for buffer, new in zip(self.inputs, inputs, strict=True):
-            if buffer is not new:
-                buffer.copy_(new, non_blocking=True)
+            if buffer.data_ptr() != new.data_ptr():
+                written(buffer, new)
         self.graph.replay()
         return self.outputs
 
@@ -78,42 +80,69 @@ class _Called:
 
     def replay(self, inputs: Tensors) -> Tensors:
         for earlier in self.held:
-            earlier.fill_(torch.nan if earlier.is_floating_point() else torch.iinfo(earlier.dtype).min)
+            _overwrite(earlier)
         self.held = self.function(*inputs)
         return self.held
+
+
+def _overwrite(tensor: Tensor) -> None:
+    if tensor.dtype == torch.bool:
+        tensor.logical_not_()
+    else:
+        tensor.fill_(torch.nan if tensor.is_floating_point() else torch.iinfo(tensor.dtype).min)
 
 
 class Graphed:
     """Calls `function(*tensors) -> tensors`, which reads nothing back and whose shapes follow from its inputs' alone.
 
     On CUDA the first call of a shape captures it as a graph, and every later one copies its inputs into the graph's own
-    and replays it. Where capturing fails, `reason` says why, and the function is called as it is from then on.
-    Elsewhere it is called as it is always. Raises `CaptureBroken` where torch cannot go on after a failed capture.
+    and replays it. Inputs may lie on the host: they are copied from there. What another graph wrote, and whatever else
+    is `lasting`, is read where it lies, and each address has a graph of its own. Where capturing fails, `reason` says
+    why, and the function is called as it is from then on. Elsewhere it is called as it is always. Raises
+    `CaptureBroken` where torch cannot go on after a failed capture.
 
-    What a call returns holds until the next call of the same shape. Off CUDA the next call overwrites it with NaN, or
-    the lowest number of its kind, so that whoever keeps it longer is found out on any machine.
+    What a call returns holds until the next call of the same shape. Off CUDA the next call overwrites it with NaN, the
+    lowest number of its kind or the other truth, so that whoever keeps it longer is found out on any machine.
 
-    pool: where its graphs are held, with those of other functions (default: a pool of its own).
+    pool: where its graphs are held, with those of other functions (default: a pool of its own). changes: what the
+    function changes in place; the calls of a capture leave no trace there. copies: all inputs are copied, wherever
+    they lie: for what comes from many places.
     """
 
-    def __init__(self, function: Callable[..., Tensors], device: torch.device, pool: GraphPool | None = None) -> None:
-        self._function = function
+    def __init__(
+        self,
+        function: Callable[..., Tensors],
+        device: torch.device,
+        pool: GraphPool | None = None,
+        changes: Tensors = (),
+        copies: bool = False,
+    ) -> None:
+        self._function, self._changes = function, changes
         self._device, self._capturing = device, captures(device)
+        self._reads_there = self._capturing and not copies
         self._pool, self._number = GraphPool() if pool is None else pool, next(_numbers)
         self.reason = ""
 
     @torch.inference_mode()
     def __call__(self, *inputs: Tensor) -> Tensors:
         if self.reason:
-            return self._function(*inputs)
-        key = self._number, *((tensor.shape, tensor.dtype) for tensor in inputs)
+            return self._function(*self._there(inputs))
+        key = self._number, *map(self._kind, inputs)
         graph = self._pool.get(key)
         if graph is None:
             graph = self._captured(inputs) if self._capturing else _Called(self._function)
             if graph is None:
-                return self._function(*inputs)
+                return self._function(*self._there(inputs))
             self._pool.add(key, graph)
         return graph.replay(inputs)
+
+    def _kind(self, tensor: Tensor) -> tuple[Any, ...]:
+        """What a graph knows of an input."""
+        return tensor.shape, tensor.dtype, address(tensor) if self._reads_there else None
+
+    def _there(self, inputs: Tensors) -> Tensors:
+        """The inputs on the device."""
+        return tuple(moved(tensor, self._device) for tensor in inputs)
 
     @property
     def shapes(self) -> int:
@@ -125,7 +154,7 @@ class Graphed:
         began = time.perf_counter()
         self._pool.make_room()
         try:
-            return with_room(partial(_recorded_on, self._device, self._function, inputs, self._pool))
+            return with_room(partial(self._recorded, inputs))
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
@@ -137,13 +166,21 @@ class Graphed:
         finally:
             add_captured(time.perf_counter() - began)
 
+    def _recorded(self, inputs: Tensors) -> "_Captured":
+        read_there = self._reads_there
+        buffers = tuple(
+            tensor if read_there and address(tensor) else moved(tensor, self._device).clone() for tensor in inputs
+        )
+        return _recorded_on(self._device, self._function, buffers, self._pool, self._changes)
 
-def _recorded_on(device: torch.device, function: Callable[..., Tensors], inputs: Tensors, pool: GraphPool) -> _Captured:
+
+def _recorded_on(
+    device: torch.device, function: Callable[..., Tensors], buffers: Tensors, pool: GraphPool, changes: Tensors
+) -> _Captured:
     """The graph of a function on a device. Raises `OutOfMemoryError` as what it is."""
-    buffers = tuple(tensor.clone() for tensor in inputs)
     try:
         with torch.cuda.device(device), _uncollected():
-            recorded = _recorded(function, buffers, pool)
+            recorded = _recorded(function, buffers, pool, changes)
             torch.cuda.synchronize()
             return recorded
     except RuntimeError as error:
@@ -152,15 +189,17 @@ def _recorded_on(device: torch.device, function: Callable[..., Tensors], inputs:
         raise
 
 
-def _recorded(function: Callable[..., Tensors], buffers: Tensors, pool: GraphPool) -> _Captured:
+def _recorded(function: Callable[..., Tensors], buffers: Tensors, pool: GraphPool, changes: Tensors) -> _Captured:
     """A graph on the current device; where that fails, later work goes where it went before all the same."""
     here = torch.cuda.current_stream()
     warming, capturing = _streams(torch.cuda.current_device())
+    before = [tensor.clone() for tensor in changes]
     try:
         warming.wait_stream(here)
         with torch.cuda.stream(warming):
             for _ in range(_WARM_UPS):
                 outputs = function(*buffers)
+                _restore(changes, before)
         here.wait_stream(warming)
         graph = torch.cuda.CUDAGraph()
         with _ending(capturing, graph, pool):
@@ -168,7 +207,13 @@ def _recorded(function: Callable[..., Tensors], buffers: Tensors, pool: GraphPoo
                 output.copy_(made)
     finally:
         torch.cuda.set_stream(here)
-    return _Captured(graph, buffers, outputs)
+        _restore(changes, before)
+    return _Captured(graph, buffers, tuple(map(lasting, outputs)))
+
+
+def _restore(changed: Tensors, before: Sequence[Tensor]) -> None:
+    for tensor, was in zip(changed, before, strict=True):
+        tensor.copy_(was)
 
 
 _broken: list[str] = []

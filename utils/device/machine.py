@@ -8,8 +8,6 @@ from typing import Any, Self
 
 import psutil
 
-from utils.device.captured import captured_s
-
 BUSY_CORES = 0.2
 """So many cores kept busy by others are a disturbance; less is what any system does in passing."""
 
@@ -21,19 +19,16 @@ class Machine:
 
     `other_cores`: processor cores, of those that this process may use, that other processes, or a hypervisor's other
     guests, kept busy meanwhile, on average; None where it was over too soon to tell, since systems count in hundredths
-    of a second. `cpu_mhz`: the clock of the cores at the end, where the system tells it. `started`: UTC. `capture_s`:
-    seconds that capturing graphs took.
+    of a second. `cpu_mhz`: the clock of the cores at the end, where the system tells it. `started`: UTC.
     """
 
     def __init__(self) -> None:
         self.started = ""
         self.other_cores: float | None = None
         self.cpu_mhz: float | None = None
-        self.capture_s = 0.0
 
     def __enter__(self) -> Self:
         self.started = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self._captured_s = captured_s()
         self._wall, self._own, self._busy = time.perf_counter(), time.process_time(), _busy_s()
         return self
 
@@ -42,7 +37,6 @@ class Machine:
         cpu_s = time.process_time() - self._own
         if wall >= _SHORTEST_S:
             self.other_cores = max(0.0, (_busy_s() - self._busy - cpu_s) / wall)
-        self.capture_s = captured_s() - self._captured_s
         self.cpu_mhz = _mhz()
 
 

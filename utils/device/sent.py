@@ -26,12 +26,23 @@ def kept(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) ->
 
 
 def moved(made: Tensor, device: torch.device) -> Tensor:
-    """A tensor that was made on the host, on a device: see `sent`."""
-    return _queued(made, device) if device.type == "cuda" else made.to(device)
+    """A tensor that was made on the host, on a device: see `sent`. One that is there already is returned as it is."""
+    there = made.device.type == device.type == "cuda"
+    return _queued(made, device) if device.type == "cuda" and not there else made.to(device)
+
+
+def written(buffer: Tensor, made: Tensor) -> None:
+    """Copy numbers into a buffer of their shape, from its device or from the host: see `sent`."""
+    pinned = made.device.type == "cpu" and buffer.device.type == "cuda"
+    buffer.copy_(_pinned(made) if pinned else made, non_blocking=True)
 
 
 def _queued(made: Tensor, device: torch.device) -> Tensor:
-    return made.pin_memory().to(device, non_blocking=True)
+    return _pinned(made).to(device, non_blocking=True)
+
+
+def _pinned(made: Tensor) -> Tensor:
+    return made.pin_memory()
 
 
 class OnDevice(Sequence[T]):

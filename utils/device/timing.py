@@ -7,9 +7,11 @@ import torch
 
 from utils.device.captured import captured_s
 
+CAPTURE = "capture"
+
 
 class PhaseClock:
-    """Time between laps, added up by phase name; what capturing graphs took meanwhile is no part of it.
+    """Time between laps, added up by phase name; what capturing graphs took meanwhile is a phase of its own, `CAPTURE`.
 
     On a CPU a lap reads the host's clock. On CUDA a lap records an event in the stream, which costs no
     synchronisation; `stop` waits for the last one and reads them all. Events are used again by the next measurement.
@@ -34,7 +36,7 @@ class PhaseClock:
         """Seconds by phase since `start`."""
         if self._cuda:
             self._wait()
-        seconds: dict[str, float] = {}
+        seconds = {CAPTURE: self._marks[-1][2] - self._marks[0][2]}
         for (_, before, had), (phase, after, has) in zip(self._marks, self._marks[1:], strict=False):
             took = self._seconds(before, after) - (has - had)
             seconds[phase] = seconds.get(phase, 0.0) + max(0.0, took)

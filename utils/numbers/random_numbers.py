@@ -123,6 +123,19 @@ def uniform_each(
     return moved(torch.cat(parts), device) if parts else torch.empty(0, device=device, dtype=dtype)
 
 
-def draw_all(asked: Iterable[RandomRequest], source: Source, device: torch.device) -> list[Tensor]:
-    """All of it at once, the very numbers that asking one after the other would have brought."""
-    return [uniform(request.shape, source, device, request.dtype, request.purpose) for request in asked]
+def drawn(asked: Sequence[RandomRequest], source: Source) -> tuple[Tensor, ...]:
+    """All of it at once, on the host: `[m]` in float64, and no tensor where nothing was asked for.
+
+    The very numbers that asking one after the other would have brought, which float64 holds exactly.
+    """
+    here = torch.device("cpu")
+    parts = [uniform(request.shape, source, here, request.dtype, request.purpose).flatten() for request in asked]
+    return (torch.cat([part.double() for part in parts]),) if parts else ()
+
+
+def replayed(asked: Sequence[RandomRequest], numbers: Sequence[Tensor]) -> ReplayingRNG:
+    """Hands out what `drawn` gave, wherever that lies by now."""
+    if not asked:
+        return ReplayingRNG(())
+    parts = numbers[0].split([prod(request.shape) for request in asked])
+    return ReplayingRNG(part.to(request.dtype).view(request.shape) for part, request in zip(parts, asked, strict=True))

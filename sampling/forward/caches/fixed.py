@@ -9,7 +9,7 @@ NaN.
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import finalize
 
 import torch
@@ -31,22 +31,26 @@ BUCKET = 256
 
 
 class FixedSlot(RowsSlot):
-    """A slot whose length lies on the device as well: `length_there` `[1]`. most: rows that its longest text takes."""
+    """A slot whose length lies on the device as well: `length_there` `[1]`. most: rows that its longest text takes.
+
+    Captured forwards count there what they feed. So it is sent only where the text goes on from elsewhere.
+    """
 
     def __init__(self, owner: RowsCache, most: int) -> None:
         super().__init__(owner)
         self._most = most
         self.length_there = torch.zeros(1, dtype=torch.long, device=self.device)
+        self._known_there: int | None = 0
 
-    def advance(self, rows: int) -> None:
-        """See `SequenceCache.advance`."""
-        super().advance(rows)
-        self._send_length()
+    def send_length(self) -> None:
+        """Before captured forwards: the device has the length that the host has. What it counts then is not known."""
+        if self._known_there != self.length:
+            self.length_there.fill_(self.length)
+        self._known_there = None
 
-    def crop(self, length: int) -> None:
-        """See `SequenceCache.crop`."""
-        super().crop(length)
-        self._send_length()
+    def counted(self, rows: int) -> None:
+        """After captured forwards: they counted so many rows on the device."""
+        self._known_there = self.length + rows
 
     def columns(self, count: int, read: int | None = None, shared: int | None = None) -> int:
         """Columns of the next forward, which writes so many rows: see `columns_over`. There is room for them then.
@@ -78,10 +82,6 @@ class FixedSlot(RowsSlot):
         self.crop(0)
         self.columns(count)
         super().fill(rows, count)
-
-    @torch.inference_mode()
-    def _send_length(self) -> None:
-        self.length_there.fill_(self.length)
 
 
 def bucket(rows: int, most: int) -> int:
@@ -129,21 +129,27 @@ def lay_out_captured(owner: RowsCache, index: int, rows: Tensor, base: Tensor, s
 
 @dataclass(slots=True)
 class CapturedSteps:
-    """Functions captured over a cache, in one pool. When it grows they are forgotten: they know its old addresses."""
+    """Functions captured over a cache, in one pool. When it grows they are forgotten: they know its old addresses.
+
+    known: what calls of these functions have to know before, by what they were made for; it outlives them.
+    """
 
     cache: RowsCache
     steps: dict[Hashable, Graphed] = field(default_factory=dict)
     pool: GraphPool = field(default_factory=GraphPool)
     addresses: tuple[int, ...] = ()
+    known: dict[Hashable, Any] = field(default_factory=dict)
 
-    def step(self, key: Hashable, function: Callable[..., Tensors]) -> Graphed:
-        """The function as a graph; key: what it was made for, beside the shapes of its inputs."""
+    def step(
+        self, key: Hashable, function: Callable[..., Tensors], changes: Tensors = (), copies: bool = False
+    ) -> Graphed:
+        """The function as a graph; key: what it was made for, beside its inputs. changes, copies: see `Graphed`."""
         if (addresses := self.cache.addresses) != self.addresses:
             self.steps.clear()
             self.pool.drop()
             self.addresses = addresses
         if key not in self.steps:
-            self.steps[key] = Graphed(function, self.cache.device, self.pool)
+            self.steps[key] = Graphed(function, self.cache.device, self.pool, changes, copies)
         return self.steps[key]
 
     @property

@@ -82,7 +82,7 @@ class OneWidthGraphs(SequenceGraphs):
             results.append(_copied((logits[new], {layer: state[new] for layer, state in states.items()})))
             places = slice(base + known, base + len(path))
             stored.append((owner.keys[:, index, :, places].clone(), owner.values[:, index, :, places].clone()))
-        back = sent(order, ids.device).argsort()
+        back = sent(order, self.cache.device).argsort()
         for buffer, rows in zip((owner.keys, owner.values), zip(*stored, strict=True), strict=True):
             buffer[:, index, :, base : base + len(ids)] = torch.cat(rows, 2).index_select(2, back)
         logits, states = _joined(results)

@@ -11,17 +11,14 @@ from torch import Tensor
 
 from sampling.forward.kernels.int4 import as_products_take, on_grid
 from sampling.forward.kernels.int8 import rounded
-from sampling.forward.kernels.linear import Kernel, PlainLinear, Product
-from sampling.forward.kernels.quantisation_scales import GROUP, in_slices
+from sampling.forward.kernels.linear import Kernel, PlainLinear, Prepared, Product, QuantisedLinear
+from sampling.forward.kernels.quantisation_scales import FP8, GROUP, in_fp8, in_slices
 from sampling.forward.triton.byte_products import product_of_bytes
 from sampling.forward.triton.checked import multiplies_bytes
 
 FP8_CAPABILITY = (8, 9)
 _TILE = 16
 _TILES = (8, 4, 2)
-_FP8 = torch.float8_e4m3fn
-_LARGEST = torch.finfo(_FP8).max
-_LOWEST = 1e-12
 _TOLERANCE = 0.1
 
 
@@ -69,26 +66,33 @@ class CudaInt8Linear(PlainLinear):
         return kernel(self._levels * self._scale.unsqueeze(1), self._bias)
 
 
-class Fp8Linear(PlainLinear):
+class Fp8Linear(QuantisedLinear):
     """Weights and inputs in 8 bits of floating point (e4m3, arXiv 2209.05433), each output and each row with its scale.
 
     in and out must divide by 16; the result is in bfloat16.
     """
 
+    arithmetic = FP8
+
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self._weight, self._scale = in_slices(weight.detach(), _in_fp8)
-        self._bias = None if bias is None else bias.detach()
+        self._weight, self._scale = in_slices(weight.detach(), in_fp8)
+        self._by_output = self._scale.T.contiguous()
+        self.added = None if bias is None else bias.detach()
 
     def product(self, x: Tensor) -> Tensor:
+        """See `Product`; x: rows in e4m3 whose scale is 1."""
+        return self.multiplied((x, torch.ones(len(x), 1, device=x.device)))
+
+    def multiplied(self, entered: Prepared) -> Tensor:
         """See `Product`."""
-        short, scale = _in_fp8(x)
-        y = torch._scaled_mm(
-            short, self._weight.T, scale_a=scale, scale_b=self._scale.T.contiguous(), out_dtype=torch.bfloat16
+        short, scale = entered
+        y: Tensor = torch._scaled_mm(
+            short, self._weight.T, scale_a=scale, scale_b=self._by_output, out_dtype=torch.bfloat16
         )
-        return _with_bias(y.to(x.dtype), self._bias)
+        return y
 
     def with_kernel(self, kernel: Kernel) -> Product:
-        return kernel(self._weight.float() * self._scale, self._bias)
+        return kernel(self._weight.float() * self._scale, self.added)
 
 
 def inner_tiles(inputs: int) -> int:
@@ -118,13 +122,6 @@ def agrees(kernel: Kernel, device: torch.device) -> bool:
 def _levels_in_bytes(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     levels, steps, lowest = on_grid(weight.float())
     return two_a_byte(levels.flatten(1)), steps, lowest
-
-
-def _in_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows in e4m3, and the scale `[n, 1]` of each, in float32."""
-    wide = x.float()
-    scale = wide.abs().amax(dim=1, keepdim=True).clamp_(min=_LOWEST) / _LARGEST
-    return (wide / scale).to(_FP8), scale
 
 
 def _with_bias(y: Tensor, bias: Tensor | None) -> Tensor:

@@ -66,6 +66,10 @@ class Product(Linear, Protocol):
         """The product alone, of rows that have entered."""
         ...
 
+    def multiplied(self, entered: Prepared) -> Tensor:
+        """The same of all that `enter` gave: a product may need what else there is."""
+        ...
+
     def with_kernel(self, kernel: "Kernel") -> "Product":
         """The same layer, computed by another kernel."""
         ...
@@ -84,6 +88,10 @@ class PlainLinear(ABC):
     def product(self, x: Tensor) -> Tensor:
         """See `Product`."""
 
+    def multiplied(self, entered: Prepared) -> Tensor:
+        """See `Product`."""
+        return self.product(entered[0])
+
     def __call__(self, x: Tensor) -> Tensor:
         return self.product(x)
 
@@ -98,9 +106,13 @@ class QuantisedLinear(ABC):
     def product(self, x: Tensor) -> Tensor:
         """See `Product`."""
 
+    def multiplied(self, entered: Prepared) -> Tensor:
+        """See `Product`."""
+        return self.product(entered[0])
+
     def __call__(self, x: Tensor) -> Tensor:
-        entered, *rest = self.arithmetic.enter(x)
-        return self.arithmetic.leave(self.product(entered), tuple(rest), self.added).to(x.dtype)
+        entered = self.arithmetic.enter(x)
+        return self.arithmetic.leave(self.multiplied(entered), entered[1:], self.added).to(x.dtype)
 
 
 class DenseLinear(PlainLinear):

@@ -1,10 +1,16 @@
-"""Finding the grid that de-quantised weights lie on, so that they need not be rounded a second time."""
+"""Finding the grid that de-quantised weights lie on, so that they need not be rounded a second time; rows in fp8."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from sampling.forward.kernels.linear import Arithmetic, Prepared
+
+FP8_TYPE = torch.float8_e4m3fn
+FP8_LARGEST = torch.finfo(FP8_TYPE).max
+FP8_LOWEST = 1e-12
+"""Of the largest number of a row, as far as its scale goes."""
 GROUP = 32
 """How many inputs share a step, in this program as in the blocks of a GGUF file."""
 
@@ -49,3 +55,18 @@ def in_levels(values: Tensor, largest: Tensor, parts: Tensor) -> Tensor:
 def _off_grid(values: Tensor, largest: Tensor, parts: Tensor) -> Tensor:
     levels = in_levels(values, largest, parts)
     return (levels - levels.round()).abs_().amax(-1) > _ON_GRID
+
+
+def in_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows in e4m3, and the scale `[n, 1]` of each, in float32."""
+    wide = x.float()
+    scale = wide.abs().amax(dim=1, keepdim=True).clamp(min=FP8_LOWEST) / FP8_LARGEST
+    return (wide / scale).to(FP8_TYPE), scale
+
+
+def _with_bias(raw: Tensor, rest: Prepared, bias: Tensor | None) -> Tensor:
+    return raw if bias is None else raw + bias
+
+
+FP8 = Arithmetic("fp8", in_fp8, _with_bias)
+"""Rows enter in e4m3 with a scale each, which the product itself takes."""

@@ -16,10 +16,11 @@ from torch.nn import functional as F
 
 from sampling.forward.kernels.attention import folded_mask
 from sampling.forward.kernels.linear import Kernel, Prepared, Product
+from sampling.forward.kernels.quantisation_scales import FP8
 from sampling.forward.kernels.scores import PLAIN_SCORES, Masks, Scores
 from sampling.forward.models.experts import Experts
 from sampling.forward.models.steps import BlockShape, Norm, Steps
-from sampling.forward.triton.checked import fuses_steps
+from sampling.forward.triton.checked import fuses_steps, rounds_to_fp8
 from sampling.forward.triton.steps import TritonSteps
 
 RotaryTable = tuple[Tensor, Tensor]
@@ -93,7 +94,8 @@ class Blocks:
         """What happens between the products: compiled where that was asked for, else by our kernels where they run."""
         cos, _ = self.tables[0]
         if self.compiled is None and fuses_steps(cos.device, cos.dtype, self.shape):
-            return TritonSteps(self.shape)
+            rounds = any(product.arithmetic is FP8 for layer in self.layers for product in layer.products().values())
+            return TritonSteps(self.shape, rounds and rounds_to_fp8(cos.device, cos.dtype, self.shape))
         return self.compiled or Steps(self.shape)
 
     def turns(self, positions: Tensor) -> list[RotaryTable]:
@@ -117,10 +119,10 @@ class Blocks:
         entered = steps.enter(read, first.qkv)
         for layer, following, rows in zip(self.layers, [*self.layers[1:], None], cache.layers, strict=True):
             norms = layer.q_norm, layer.k_norm
-            raw, turn = layer.qkv.product(entered[0]), turns[layer.table]
+            raw, turn = layer.qkv.multiplied(entered), turns[layer.table]
             attended = steps.attend(raw, entered[1:], layer.qkv, norms, *turn, rows, masks, layer.scores)
             entered = steps.enter(attended, layer.out)
-            raw = layer.out.product(entered[0])
+            raw = layer.out.multiplied(entered)
             if parallel:
                 x = steps.leave(x, raw, entered[1:], layer.out)
                 entered = steps.enter(read, layer.mlp)
@@ -142,10 +144,10 @@ class Blocks:
     def _mlp(self, layer: Layer, entered: Prepared) -> tuple[Product, Tensor, Prepared]:
         """The last product of a layer, what it gave of rows that entered the MLP, and what leaving it needs."""
         if layer.gate_up is None or layer.down is None:
-            return layer.mlp, layer.mlp.product(entered[0]), ()
-        raw = layer.gate_up.product(entered[0])
+            return layer.mlp, layer.mlp.multiplied(entered), ()
+        raw = layer.gate_up.multiplied(entered)
         entered = self.steps.gate(raw, entered[1:], layer.gate_up, layer.down)
-        return layer.down, layer.down.product(entered[0]), entered[1:]
+        return layer.down, layer.down.multiplied(entered), entered[1:]
 
     def with_kernel(self, kernel: Kernel) -> "Blocks":
         """The same blocks, their products computed by another kernel."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.kernels.linear import PLAIN, Arithmetic, Kernel, Product
+from sampling.forward.kernels.linear import PLAIN, Arithmetic, Kernel, Prepared, Product
 
 _ROUND = 33
 
@@ -94,6 +94,10 @@ class Experts:
             out.index_add_(0, rows, (said * weights[rows, place].unsqueeze(1)).to(x.dtype))
         self.woken.seconds = perf_counter() - begun
         return out
+
+    def multiplied(self, entered: Prepared) -> Tensor:
+        """See `Product`."""
+        return self.product(entered[0])
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.product(x)

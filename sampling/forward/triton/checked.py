@@ -3,12 +3,14 @@
 import logging
 from collections.abc import Callable
 from functools import cache, partial
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
 from sampling.forward.kernels.attention import folded_mask
 from sampling.forward.kernels.linear import DenseLinear
+from sampling.forward.kernels.quantisation_scales import FP8
 from sampling.forward.kernels.scores import Scores, explicit_attention
 from sampling.forward.models.steps import BlockShape, Destination, Norm, Steps
 from sampling.forward.triton.attention import SplitKeys, columns_of_a_part
@@ -22,6 +24,7 @@ _ROWS = 5
 _TOLERANCE = 0.02
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _PLAIN = DenseLinear(torch.zeros(0, 0))
+_FP8 = SimpleNamespace(arithmetic=FP8, added=None)
 _log = logging.getLogger(__name__)
 
 Trial = Callable[[], tuple[Tensor, Tensor]]
@@ -53,6 +56,12 @@ def step_trials(device: torch.device, dtype: torch.dtype, shape: BlockShape) -> 
         "the fused step of heads": partial(_turned, device, dtype, shape),
         "the fused gate": partial(_gated, device, dtype, shape),
     }
+
+
+@cache
+def rounds_to_fp8(device: torch.device, dtype: torch.dtype, shape: BlockShape) -> bool:
+    """Whether the fused steps round rows for products in fp8; they are there."""
+    return right("the fused rounding to fp8", lambda: _rounded(device, dtype, shape))
 
 
 @cache
@@ -117,6 +126,17 @@ def _joined(device: torch.device, dtype: torch.dtype, shape: BlockShape) -> tupl
         TritonSteps(shape).adding(x, more, (first, norm), joined, normed).run()
         plain = Steps(shape).leave(x, more, (), _PLAIN, first)
         found, expected = [*found, joined, normed], [*expected, plain, norm(plain)]
+    return torch.cat(found), torch.cat(expected)
+
+
+def _rounded(device: torch.device, dtype: torch.dtype, shape: BlockShape) -> tuple[Tensor, Tensor]:
+    """A norm of a sum, and a gate, in fp8 with their scales."""
+    drawn, width = _drawn(device, dtype), shape.heads * shape.head_dim
+    x, more, norm, both = drawn(_ROWS, width), drawn(_ROWS, width), Norm(drawn(width), 1e-6), drawn(_ROWS, 2 * width)
+    found, expected = list[Tensor](), list[Tensor]()
+    for steps, rows in ((TritonSteps(shape, fp8=True), found), (Steps(shape), expected)):
+        _, joined = steps.join(x, more, (), _PLAIN, (None, norm), _FP8)
+        rows += [short.float() * scale for short, scale in (joined, steps.gate(both, (), _PLAIN, _FP8))]
     return torch.cat(found), torch.cat(expected)
 
 

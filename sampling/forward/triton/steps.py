@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.kernels.linear import Prepared
+from sampling.forward.kernels.quantisation_scales import FP8, FP8_LARGEST, FP8_LOWEST, FP8_TYPE
 from sampling.forward.kernels.scores import Masks, Scores
 from sampling.forward.models.steps import SILU, Destination, Norm, ProductFormat, StepRows, Steps, left
 from sampling.forward.triton.launch import OPTIONS, Launch, power_of_two
@@ -15,7 +16,12 @@ _TILE = 1024
 
 @dataclass(frozen=True, slots=True)
 class TritonSteps(Steps):
-    """Steps that give what `Steps` gives, to rounding. Norms that take the mean off stay plain."""
+    """Steps that give what `Steps` gives, to rounding. Norms that take the mean off stay plain.
+
+    fp8: whether rows are rounded for products in fp8 in the steps that lead to them.
+    """
+
+    fp8: bool = False
 
     def attend(
         self,
@@ -75,26 +81,60 @@ class TritonSteps(Steps):
         if any(norm is not None and norm.centred for norm in norms):
             return Steps.join(self, x, raw, rest, of, norms, into)
         joined = torch.empty_like(x, memory_format=torch.contiguous_format)
-        normed = joined if norms[1] is None else torch.empty_like(joined)
-        self.adding(_by_row(x), _by_row(left(raw, rest, of).to(x.dtype)), norms, joined, normed).run()
-        return joined, into.arithmetic.enter(normed)
+        rounding = self.fp8 and into.arithmetic is FP8
+        plain = norms[1] is None and not rounding
+        normed = joined if plain else torch.empty_like(joined, dtype=FP8_TYPE if rounding else joined.dtype)
+        scales = joined.new_empty(len(joined), 1, dtype=torch.float32) if rounding else None
+        self.adding(_by_row(x), _by_row(left(raw, rest, of).to(x.dtype)), norms, joined, normed, scales).run()
+        return joined, into.arithmetic.enter(normed) if scales is None else (normed, scales)
 
     def adding(
-        self, x: Tensor, more: Tensor, norms: tuple[Norm | None, Norm | None], joined: Tensor, normed: Tensor
+        self,
+        x: Tensor,
+        more: Tensor,
+        norms: tuple[Norm | None, Norm | None],
+        joined: Tensor,
+        normed: Tensor,
+        scales: Tensor | None = None,
     ) -> Launch:
-        """The kernel that adds, and takes the norm of the sum; norms: see `Steps.join`."""
+        """The kernel that adds, and takes the norm of the sum; norms: see `Steps.join`.
+
+        scales: `[n, 1]`, where `normed` is in fp8.
+        """
         from sampling.forward.triton.step_kernels import add_and_norm
 
         width, (after, norm) = x.shape[1], norms
         weights = x if after is None else after.weight, x if norm is None else norm.weight
         eps = 0.0 if after is None else after.eps, 0.0 if norm is None else norm.eps
         wide = power_of_two(width)
+        tensors = x, more, *weights, joined, normed, x if scales is None else scales
         return Launch(
             add_and_norm,
             (len(x),),
-            (x, more, *weights, joined, normed, self.shape.residual_scale, *eps, width, x.stride(0), more.stride(0)),
-            {"WIDE": wide, "AFTER": after is not None, "NORM": norm is not None}
+            (*tensors, self.shape.residual_scale, *eps, width, x.stride(0), more.stride(0)),
+            {"WIDE": wide, "AFTER": after is not None, "NORM": norm is not None, **_fp8_numbers(scales is not None)}
             | {"num_warps": min(16, max(4, wide // 512)), **OPTIONS},
+        )
+
+    def gate(self, raw: Tensor, rest: Prepared, of: ProductFormat, into: ProductFormat) -> Prepared:
+        """See `Steps.gate`."""
+        if not self.fp8 or into.arithmetic is not FP8:
+            return Steps.gate(self, raw, rest, of, into)
+        both = _by_row(left(raw, rest, of))
+        out = both.new_empty(len(both), both.shape[1] // 2, dtype=FP8_TYPE)
+        scales = both.new_empty(len(both), 1, dtype=torch.float32)
+        self.rounding(both, out, scales).run()
+        return out, scales
+
+    def rounding(self, both: Tensor, out: Tensor, scales: Tensor) -> Launch:
+        """The kernel that multiplies activation(gate) with up, and rounds that to fp8 with its scales `[n, 1]`."""
+        from sampling.forward.triton.step_kernels import gate_up_and_round
+
+        return Launch(
+            gate_up_and_round,
+            (len(out),),
+            (both, out, scales, out.shape[1], both.stride(0)),
+            {"TILE": 2 * _TILE, "SILU": self.shape.gate == SILU, **_fp8_numbers(True), "num_warps": 8, **OPTIONS},
         )
 
     def gated(self, both: Tensor) -> Tensor:
@@ -114,6 +154,11 @@ class TritonSteps(Steps):
             (both, out, width, both.stride(0)),
             {"TILE": _TILE, "SILU": self.shape.gate == SILU, "num_warps": 4, **OPTIONS},
         )
+
+
+def _fp8_numbers(there: bool) -> dict[str, float]:
+    """What kernels know of fp8; no numbers where nothing is rounded to it."""
+    return {"LARGEST": FP8_LARGEST if there else 0.0, "LOWEST": FP8_LOWEST if there else 0.0}
 
 
 def _by_row(rows: Tensor) -> Tensor:

@@ -240,9 +240,9 @@ def test_bugs_lossy_methods_and_few_prompts_are_warned_of(tmp_path: Path) -> Non
 
 
 def test_what_capturing_graphs_took_is_a_share_of_its_own(tmp_path: Path) -> None:
-    runs = [ran(PLAIN, "a", 10.0, wall_s=12.0, capture_s=2.0), ran(SD, "a", 5.0, wall_s=6.0, capture_s=0.0)]
+    runs = [ran(PLAIN, "a", 10.0, wall_s=14.0, capture_s=2.0), ran(SD, "a", 5.0, wall_s=6.0, capture_s=0.0)]
     text = "\n".join(cautions(table(tmp_path, *runs)))
-    assert "Graphs were captured in 1 of 2 runs, for 2.0 s: 10.0% of what a watch shows" in text
+    assert "Graphs were captured in 1 of 2 runs, for 2.0 s: 10.0% of the 20.0 s that a watch shows" in text
     without = [replace(run, capture_s=None) for run in runs]
     assert "captured" not in "\n".join(cautions(table(tmp_path, *without)))
 

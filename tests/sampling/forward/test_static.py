@@ -143,12 +143,12 @@ def test_one_graph_serves_chains_and_trees_of_a_width() -> None:
     )
     with torch.inference_mode():
         ids = torch.arange(7)
-        chain, tree = sequence_graphs.chain(7, 7, fixed.device), sequence_graphs._tree(TREE, 7, fixed.device)
+        chain, tree = sequence_graphs.chain(7, 7, fixed.device), sequence_graphs.laid_out(TREE, 7, fixed.device)
         step(ids + 0, *chain)
         with torch.compiler.set_stance("fail_on_recompile"):
             for turn in range(20):
+                fixed.cache.length_there.fill_(len(PROMPT) + turn)
                 step(ids + turn, *(tree if turn % 2 else chain))
-                fixed.cache.advance(1)
 
 
 def test_an_output_is_overwritten_by_the_next_forward() -> None:
@@ -199,7 +199,7 @@ def test_a_function_is_called_as_it_is_without_a_gpu() -> None:
 def test_what_cannot_be_captured_is_called_and_the_reason_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def no_graph(function: object, buffers: object, pool: object) -> None:
+    def no_graph(*about: object) -> None:
         try:
             raise RuntimeError("there is no stream\nand more")
         finally:
@@ -207,7 +207,8 @@ def test_what_cannot_be_captured_is_called_and_the_reason_is_said_once(
 
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(graphed_module, "_recorded", no_graph)
-    several = [Graphed(lambda one: (one + 1,), torch.device("cuda")) for _ in range(2)]
+    monkeypatch.setattr(graphed_module, "captures", lambda device: True)
+    several = [Graphed(lambda one: (one + 1,), torch.device("cpu")) for _ in range(2)]
     for graphed in several:
         for number in range(3):
             assert graphed(torch.tensor([number]))[0].item() == number + 1
@@ -230,8 +231,8 @@ def planted(name: str, fixed: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> N
         made = sequence_graphs.chain(20, 24, fixed.device)
         monkeypatch.setattr(sequence_graphs, "chain", lambda *given: (made[0], torch.ones_like(made[1])))
     else:
-        stale = sequence_graphs._tree(TREE, 7, fixed.device)
-        monkeypatch.setattr(sequence_graphs, "_tree", lambda *given: stale)
+        stale = sequence_graphs.laid_out(TREE, 7, fixed.device)
+        monkeypatch.setattr(sequence_graphs, "laid_out", lambda *given: stale)
 
 
 @pytest.mark.parametrize(

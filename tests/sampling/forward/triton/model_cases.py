@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sampling.forward.models import lean
+from sampling.forward.kernels.formats import FORMATS
+from sampling.forward.models import blocks, lean
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.forward.sharing import SharedRunner
@@ -134,12 +135,37 @@ class _Launches(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def in_fp8(ours: bool, layers: int = 1) -> LeanModel:
+    """A model in fp8. Our kernels are taken as they are: the interpreter's own rounding is off, see `step_cases`."""
+    choice.use_triton(ours)
+    made = model("llama", layers).with_format(FORMATS["fp8"])
+    with patch.object(blocks, "rounds_to_fp8", lambda *about: True):
+        assert getattr(made.blocks.steps, "fp8", False) is ours
+    return made
+
+
+def check_fp8(_: Any = None) -> None:
+    """A model in fp8 gives what it gives with plain steps, to that rounding; without a scale it does not."""
+    plain, ours = (ModelRunner(in_fp8(which)) for which in (False, True))
+    (expected, found) = (runner.forward([5, 9, 2, 7]).logits for runner in (plain, ours))
+    assert 0.0 < (found - expected).norm() < 0.1 * expected.norm()
+    rounding = TritonSteps.rounding
+
+    def unscaled(steps: TritonSteps, both: Tensor, out: Tensor, scales: Tensor) -> Launch:
+        scales.fill_(1.0)
+        return rounding(steps, both, out, torch.empty_like(scales))
+
+    ours.crop(0)
+    with patch.object(TritonSteps, "rounding", unscaled):
+        assert (ours.forward([5, 9, 2, 7]).logits - expected).norm() > 0.5 * expected.norm()
+
+
 def launches(name: str) -> Counter[str]:
     """Those of one layer for a row, by name. Our kernels are counted in place of being run."""
     choice.use_triton(True)
     counts = []
     for layers in (2, 3):
-        runner = ModelRunner.with_graphs(model(name, layers))
+        runner = ModelRunner.with_graphs(in_fp8(True, layers) if name == "fp8" else model(name, layers))
         assert isinstance(runner.model.blocks.steps, TritonSteps)
         with _Launches() as seen, patch.object(Launch, "run", lambda call: seen.found.update([call.kernel.__name__])):
             runner.forward([5])

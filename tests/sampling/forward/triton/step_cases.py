@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sampling.forward.kernels.linear import DenseLinear
+from sampling.forward.kernels.linear import DenseLinear, Prepared
+from sampling.forward.kernels.quantisation_scales import FP8, FP8_TYPE
 from sampling.forward.models.steps import GELU_TANH, SILU, BlockShape, Destination, Norm, Steps
 from sampling.forward.triton.steps import TritonSteps
 
@@ -86,11 +87,53 @@ def check_gate(dtype: torch.dtype) -> None:
         _alike(TritonSteps(shape).gated(both), Steps(shape).gated(both))
 
 
+class _InFp8:
+    """A product that takes rows in fp8."""
+
+    arithmetic, added = FP8, None
+
+
+def check_fp8(dtype: torch.dtype) -> None:
+    """Rounded rows and their scales, of the sum, of its norm and of the gate; the very numbers where sums are the same.
+
+    The interpreter rounds to bfloat16 in another way than torch, so those numbers are up to two steps apart.
+    """
+    for gate, norm in product((SILU, GELU_TANH), (False, True)):
+        drawn, shape = _drawn(dtype), BlockShape(2, 1, 24, gate=gate)
+        x, raw, both = drawn(_ROWS, 48), drawn(_ROWS, 48), drawn(_ROWS, 2 * 4200)
+        both[0] = x[1] = raw[1] = 0.0
+        ours, plain, norms = TritonSteps(shape, fp8=True), Steps(shape), (None, drawn.norm(48, norm))
+        joined, entered = ours.join(x, raw, (), _PLAIN, norms, _InFp8)
+        expected, expected_rows = plain.join(x, raw, (), _PLAIN, norms, _InFp8)
+        _alike(joined, expected)
+        steps = 2 if dtype == torch.bfloat16 else 1
+        apart = _apart(entered, expected_rows, steps)
+        assert apart < 0.1 and (norm or steps > 1 or not apart)
+        gates = ours.gate(both, (), _PLAIN, _InFp8), plain.gate(both, (), _PLAIN, _InFp8)
+        assert _apart(*gates, steps) < 0.1
+
+
+def _apart(found: Prepared, expected: Prepared, steps: int) -> float:
+    """The share of the numbers in e4m3 that differ, each by so many steps at most; scales are the same to rounding."""
+    (rows, scales), (expected_rows, expected_scales) = found, expected
+    assert rows.dtype == expected_rows.dtype == FP8_TYPE and rows.shape == expected_rows.shape
+    torch.testing.assert_close(scales, expected_scales, rtol=ROUNDING[torch.bfloat16] / 2, atol=0.0)
+    wide, right = rows.float(), expected_rows.float()
+    allowed = steps * (torch.maximum(wide.abs(), right.abs()) / 8 + 2.0**-9)
+    # Triton's interpreter loses the carry of a fraction that rounds up to the next power of two.
+    carry = (wide.abs().log2().frac() == 0.0) & ((2.0 * wide - right).abs() <= allowed)
+    wide = torch.where(carry, 2.0 * wide, wide)
+    apart = (wide - right).abs()
+    assert bool((apart <= allowed).all())
+    return float((apart > 0.0).float().mean())
+
+
 def check_all(dtype: torch.dtype) -> None:
     """All of them in one format."""
     check_join(dtype)
     check_turn(dtype)
     check_gate(dtype)
+    check_fp8(dtype)
 
 
 def check_that_faults_show(_: Any = None) -> None:
@@ -104,3 +147,6 @@ def check_that_faults_show(_: Any = None) -> None:
         assert (normed - expected).abs().max() > 0.1
     assert (TritonSteps(shape).gated(both) - Steps(BlockShape(2, 1, 24, gate=GELU_TANH)).gated(both)).abs().max() > 0.01
     assert joined.isfinite().all()
+    _, (rows, scales) = TritonSteps(shape, fp8=True).join(x, raw, (), _PLAIN, (after, norm), _InFp8)
+    _, (expected_rows, expected_scales) = Steps(shape).join(x, raw, (), _PLAIN, (after, other), _InFp8)
+    assert (rows.float() * scales - expected_rows.float() * expected_scales).abs().max() > 0.1

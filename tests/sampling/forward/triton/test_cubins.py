@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from sampling.forward.kernels.quantisation_scales import FP8_TYPE
 from sampling.forward.kernels.scores import Scores
 from sampling.forward.models.steps import GELU_TANH, SILU, BlockShape, Destination, Norm
 from sampling.forward.triton.attention import SplitKeys
@@ -18,6 +19,7 @@ pytestmark = [
     pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed"),
 ]
 CARDS = (80, 90)  # A100, H100
+FP8_CARDS = (89, 90)  # L40, H100
 _SHARED = 99 << 10  # of a block on the smallest cards of capability 8
 _REGISTERS = 65536
 
@@ -78,6 +80,21 @@ def test_fused_heads(capability: int, dtype: torch.dtype, dim: int, tmp_path: Pa
 def test_fused_gate(capability: int, gate: str, tmp_path: Path) -> None:
     both, out = (torch.empty(5, width, dtype=torch.bfloat16) for width in (2 * 14336, 14336))
     fits(compiled(TritonSteps(BlockShape(8, 2, 128, gate=gate)).gating(both, out), capability, tmp_path))
+
+
+@pytest.mark.parametrize("capability", FP8_CARDS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("width", [576, 4096, 8192])
+def test_fused_rounding_to_fp8(capability: int, dtype: torch.dtype, width: int, tmp_path: Path) -> None:
+    """Behind a norm, and behind a gate."""
+    steps = TritonSteps(BlockShape(8, 2, 128), fp8=True)
+    short, scales = torch.empty(5, width, dtype=FP8_TYPE), torch.empty(5, 1)
+    x, norm = torch.empty(5, width, dtype=dtype), Norm(torch.ones(width, dtype=dtype), 1e-5)
+    for norms in ((None, norm), (norm, None)):
+        fits(compiled(steps.adding(x, x, norms, x, short, scales), capability, tmp_path))
+    code = compiled(steps.rounding(torch.empty(5, 2 * width, dtype=dtype), short, scales), capability, tmp_path)
+    fits(code)
+    assert "cvt.rn.satfinite.e4m3x2.f32" in code.ptx, "to the nearest, in one instruction"
 
 
 @pytest.mark.parametrize("capability", CARDS)

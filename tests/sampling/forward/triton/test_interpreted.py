@@ -7,9 +7,14 @@ from typing import Any
 import pytest
 import torch
 
+from sampling.forward.kernels.cuda_formats import Fp8Linear, agrees
 from tests.interpreted import Worker, interpreter
 from tests.sampling.forward.triton import attention_cases, byte_cases, model_cases, step_cases
 from tests.sampling.forward.triton.attention_cases import Case
+
+needs_fp8 = pytest.mark.skipif(
+    not agrees(Fp8Linear, torch.device("cpu")), reason="this torch has no fp8 products on a CPU"
+)
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 
@@ -53,6 +58,16 @@ def test_captured_forwards_give_what_plain_ones_give(name: str, interpreted: Wor
 def test_a_layer_is_ten_kernels(interpreted: Worker) -> None:
     ours = {"turn_and_store": 1, "attend_part": 1, "join_parts": 1, "add_and_norm": 2, "gate_and_up": 1}
     assert interpreted(model_cases.launches, "llama") == {"linear": 4, **ours}
+
+
+@needs_fp8
+def test_rows_are_rounded_to_fp8_in_the_steps_before(interpreted: Worker) -> None:
+    """What attention gives is rounded by itself: the one largest number that is looked for."""
+    interpreted(model_cases.check_fp8)
+    found = interpreted(model_cases.launches, "fp8")
+    ours = {"turn_and_store": 1, "attend_part": 1, "join_parts": 1, "add_and_norm": 2, "gate_up_and_round": 1}
+    assert {name: found[name] for name in ours} == ours
+    assert (found["_scaled_mm"], found["amax"], found["gate_and_up"]) == (4, 1, 0)
 
 
 def test_the_length_of_a_text_is_part_of_no_graph(interpreted: Worker) -> None:
