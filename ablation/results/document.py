@@ -159,16 +159,15 @@ is not the target's.
 The counters are read before a run and behind it, outside of all measured times, and never in a round. A run of a batch
 is all of its texts, and each row has the joules of the whole batch over all its tokens.
 
-| part | counter | in it | not in it |
-|---|---|---|---|
-| `package` | RAPL, `/sys/class/powercap/intel-rapl:*`, zones `package-N` (Intel and AMD, Linux) | cores, caches, graphics, memory controller | memory, cards, fans, losses of the power supply |
-| `dram` | RAPL, zones `dram` within a package, where the processor has them | memory modules of that package | |
-| `gpu` | NVML, total energy since the driver's start, with `nvidia-ml-py` installed | the engine's card with its memory | |
+- `package`: RAPL on Linux, of Intel and AMD, `/sys/class/powercap/intel-rapl:*`, the zones named `package-N`. It holds
+  cores, caches, graphics and memory controllers. It holds no memory, cards, fans or losses of the power supply.
+- `dram`: RAPL, the zones named `dram` within packages, where a processor has them: the memory modules of a package.
+- `gpu`: NVML, the total energy since the driver's start, where `nvidia-ml-py` is installed: the engine's card.
 
-A package's count has those of its zones `core` and `uncore` in it, and `psys` is a sum over the machine: these are left
-out, so that nothing counts twice. A count of RAPL begins again at 0 behind `max_energy_range_uj`. A later count below an
-earlier one gets that range added. Behind a span in which 600 W could fill the range, nobody can know how often it came
-round, and the cell is empty.
+A package's count has those of its zones `core` and `uncore` in it, and `psys` is a sum over the machine. These are left
+out, so that nothing counts twice. The count of `dram` is no part of a package's. A count of RAPL begins again at 0
+behind `max_energy_range_uj`: where the later count is below the earlier one, that range is added. In a span in which
+600 W would fill the range, it may have come round twice, and the cell is empty.
 
 **Idle power.** Once in a process, before its first measured run, with the models loaded, the process sleeps three times
 for half a second. The least power of the three is `idle_watts`. It is taken off:
@@ -176,8 +175,8 @@ for half a second. The least power of the three is `idle_watts`. It is taken off
     joules_per_token = (joules - idle_watts * span) / new_tokens
 
 *Example:* two packages with memory. In a span of 10 s their counts grow by 300, 260, 25 and 15 J: 600 J. Idle, the four
-take 18, 16, 3 and 3 W: 40 W. Of 100 tokens each took (600 - 40 * 10) / 100 = 2 J. The first package counted from 262,100 J
-over its range of 262,143 J to 257 J: 257 - 262,100 + 262,143 = 300 J.
+take 18, 16, 3 and 3 W: 40 W. Each of 100 tokens took (600 - 40 * 10) / 100 = 2 J. The first package's count went from
+262,100 J over its range of 262,143 J to 257 J: 257 - 262,100 + 262,143 = 300 J.
 
 **What is in it.** A counter knows the whole package: other processes too. `other_cores` says whether the machine was
 free, as it does for times. The span also holds what lies between rounds: showing, recording, making ids of the prompt.

@@ -24,7 +24,7 @@ _HEADERS = (
 )
 _MEANING = (
     "J/token is the mean over prompts, without the power of the idle machine. Ratios are medians over prompts of one "
-    "prompt's ratio, and below 1 a configuration takes less energy than AR. All that runs on the counted parts is in it."
+    "prompt's ratio: below 1 a configuration takes less energy than AR. All that runs on the counted parts is in it."
 )
 
 
@@ -67,7 +67,7 @@ def _line(name: str, rows: pd.DataFrame) -> tuple[str, ...]:
 def _beside_others(rows: pd.DataFrame) -> Iterator[str]:
     busy = int((rows["other_cores"] > BUSY_CORES).sum())
     if busy:
-        yield f"Other processes kept cores busy in {busy} of {counted(len(rows), 'run')}: their energy is in the joules."
+        yield f"Other processes kept cores busy in {busy} of {len(rows)} runs: their energy is in the joules."
 
 
 def _best(rows: pd.DataFrame, names: list[str]) -> Iterator[str]:
@@ -79,8 +79,8 @@ def _best(rows: pd.DataFrame, names: list[str]) -> Iterator[str]:
         settings = [name for name in names if name in set(part["configuration"].astype(str))]
         if len(settings) < 2 or both.empty:
             continue
-        energy, speed = both["log_energy"].median()[settings], both["log_speed"].median()[settings]
-        least, fastest = energy.idxmin(), speed.idxmax()
+        energy, speed = (pd.DataFrame(both[column]).median()[settings] for column in ("log_energy", "log_speed"))
+        least, fastest = str(energy.idxmin()), str(speed.idxmax())
         yield (
             f"{method}, {counted(len(both), 'prompt')}: fastest is {fastest} ({_said(speed, fastest, energy)}); "
             f"of the least energy is {least} ({_said(speed, least, energy)}). Both were chosen on these prompts."
