@@ -77,14 +77,14 @@ class Card:
         return (after - before) / 1e3 if after >= before else None
 
 
-def zones(root: Path = RAPL) -> tuple[Zone, ...]:
+def zones(root: Path | None = None) -> tuple[Zone, ...]:
     """Each processor package of RAPL, and the memory beside it; empty where there are none or one cannot be read.
 
     A package's count has that of its cores and its graphics (zones `core` and `uncore`) in it, and `psys` has the
     packages in it: these are left out. `dram` is a count of its own. `intel-rapl-mmio` counts packages once more.
-    Where the files are not for this user, a warning says how to allow it.
+    Where the files are not for this user, a warning says how to allow it. root: in place of the system's folder.
     """
-    found = []
+    root, found = root or RAPL, []
     try:
         for folder in sorted(root.glob("intel-rapl:*")):
             if known := _COUNTED.fullmatch((folder / "name").read_text().strip()):
