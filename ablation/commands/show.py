@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablation.plan.grid import titled
+from ablation.results.make_record import ledger_of
 from ablation.results.record import Record
 from ablation.results.stamp import stamped
 from ablation.results.tables.batch import HEADERS, MEANING, batch_lines, cells
@@ -85,7 +86,7 @@ def show(console: Console, records: Sequence[Record]) -> None:
     console.print(comparison_table(lines, console))
     for sentence in outcome(lines):
         console.print(Text(sentence, style="bold"))
-    if any(record.drafted and record.ledger for record in records):
+    if any(record.drafted and ledger_of(record) for record in records):
         console.print(Text(LEDGER_TITLE, style="dim"))
         console.print(ledger_table(lines, console))
     if all(record.configuration != AR for record in records):
@@ -138,7 +139,7 @@ def _roofline(records: Sequence[Record]) -> Iterator[str]:
 def _reasons(records: Sequence[Record]) -> Iterator[str]:
     """Why each run that was slower than AR was."""
     for record in records:
-        ledger = record.ledger
+        ledger = ledger_of(record)
         if ledger is not None and record.speedup is not None and record.speedup < 1 and record.drafted:
             yield f"{record.configuration} {record.speedup:.2f}: {ledger}"
 
@@ -175,7 +176,7 @@ def _line(record: Record) -> ComparisonLine:
         alpha=record.alpha,
         tokens_per_round=record.tokens_per_round,
         c=record.c,
-        ledger=record.ledger,
+        ledger=ledger_of(record),
         predicted_ms=record.predicted_token_ms,
     )
 

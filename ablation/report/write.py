@@ -19,6 +19,7 @@ from ablation.report.tables.batches import batches_section
 from ablation.report.tables.best import compare_best, compare_rules
 from ablation.report.tables.bounds import BoundRows, bound_rows
 from ablation.report.tables.cells import Table
+from ablation.report.tables.energy import energy_section
 from ablation.report.tables.engines import engines_section
 from ablation.report.tables.formats import formats_section
 from ablation.report.tables.hosts import hosts_section
@@ -82,7 +83,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
         pairs.to_csv(folder / "pairs.csv", index=False)
         for plot in many.plots if many else ():
             plot.save(folder)
-        first = [section for section in (hosts, engines, formats, many) if section]
+        first = [section for section in (hosts, engines, formats, many, energy_section(frame)) if section]
         sections = (*first, *_sections(results, frame, summary, pairs, folder, bound))
         title = f"Ablation report: {shown((manifest or {}).get('plan') or results.stem)}"
         head = facts(frame, shown(results.name)), shown(measured_on(manifest)), AGAINST

@@ -154,6 +154,50 @@ The session (`/why`), `infer.py run` and a report show the parts. For each row b
 was saved and the parts that cost it again. Beam search and the drafter model alone have no ledger, because their output
 is not the target's.
 
+## Joules a token
+
+The counters are read before a run and behind it, outside of all measured times, and never in a round. A run of a batch
+is all of its texts, and each row has the joules of the whole batch over all its tokens.
+
+- `package`: RAPL on Linux, of Intel and AMD, `/sys/class/powercap/intel-rapl:*`, the zones named `package-N`. It holds
+  cores, caches, graphics and memory controllers. It holds no memory, cards, fans or losses of the power supply.
+- `dram`: RAPL, the zones named `dram` within packages, where a processor has them: the memory modules of a package.
+- `gpu`: NVML, the total energy since the driver's start, where `nvidia-ml-py` is installed: the engine's card.
+
+A package's count has those of its zones `core` and `uncore` in it, and `psys` is a sum over the machine. These are left
+out, so that nothing counts twice. The count of `dram` is no part of a package's. A count of RAPL begins again at 0
+behind `max_energy_range_uj`: where the later count is below the earlier one, that range is added. In a span in which
+600 W would fill the range, it may have come round twice, and the cell is empty.
+
+**Idle power.** Once in a process, before its first measured run, with the models loaded, the process sleeps three times
+for half a second. The least power of the three is `idle_watts`. It is taken off:
+
+    joules_per_token = (joules - idle_watts * span) / new_tokens
+
+*Example:* two packages with memory. In a span of 10 s their counts grow by 300, 260, 25 and 15 J: 600 J. Idle, the four
+take 18, 16, 3 and 3 W: 40 W. Each of 100 tokens took (600 - 40 * 10) / 100 = 2 J. The first package's count went from
+262,100 J over its range of 262,143 J to 257 J: 257 - 262,100 + 262,143 = 300 J.
+
+**What is in it.** A counter knows the whole package: other processes too. `other_cores` says whether the machine was
+free, as it does for times. The span also holds what lies between rounds: showing, recording, making ids of the prompt.
+Where it differs from the measured time by more than 10 %, it holds other work or lacks some, as with captured graphs,
+with the walks of a full trace, and for prompts that were read before: the cell is empty then. `energy_of` says which
+parts were counted. Joules of different parts do not compare.
+
+**When it is unknown.** Unknown is empty, never 0:
+
+- The machine has no counters, as most virtual machines. Then nothing waits for an idle machine either.
+- The files of RAPL are root's, as on most systems. A warning says so once, with the command that allows reading until
+  the next start: `sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj`. Linux closed them because other users can
+  guess secrets from a fine-grained count (CVE-2020-8694).
+- The process is bound to some of the cores. Who uses the others is unknown. A card counts all the same.
+- Several processes share the model, or a server answers, which may be elsewhere.
+- On CUDA, the card has no counter or `nvidia-ml-py` is not installed.
+- A text of the batch failed, or the run took less than the idle machine.
+
+A report has a table of joules against AR, and names for each method the setting of the least energy beside the fastest.
+NVML's counter was tested with a stand-in (never run on a GPU).
+
 ## A report
 
 `scripts/report_ablation.py` writes these columns, a row for each processor, configuration and task (`summary.csv`). The

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ablation.results.column import measured
 from ablation.results.record import CONSISTENT, DIFFERS, Record
 from engines.spec import OURS, SERVER
-from sampling.measure.ledger import PARTS
+from sampling.measure.ledger import PARTS, Ledger
 from sampling.methods.settings import relevant_settings
 from sampling.methods.tables import AR, METHODS
 from utils.parameter import Values
@@ -41,6 +41,25 @@ def resolved_settings(method: str, values: Values, engine: "Engine") -> dict[str
     return {**relevant_settings(method, values), **engine.resolve(method, values)}
 
 
+def ledger_of(record: Record) -> Ledger | None:
+    """Where the time of a record's tokens went; None where that is unknown."""
+    parts = {part: getattr(record, f"token_{part}_ms") for part in PARTS}
+    if None in parts.values() or not record.break_even_tokens or not record.rounds or not record.tokens_per_round:
+        return None
+    seconds = {part: value / 1e3 for part, value in parts.items()}
+    return Ledger(
+        **seconds,
+        plain=record.tokens_per_round * sum(seconds.values()) / record.break_even_tokens,
+        rows=1.0 + (record.drafted or 0) / record.rounds,
+        tokens=record.tokens_per_round,
+        alpha=record.alpha,
+        needed_alpha=record.break_even_alpha,
+        experts=record.experts_per_round,
+        expert_share=record.expert_share,
+        expert_s=(record.experts_ms or 0.0) / 1e3 / record.tokens_per_round,
+    )
+
+
 def _planned(place: "PlannedGeneration") -> dict[str, Any]:
     """Which generation of the plan it is."""
     return {
@@ -73,6 +92,8 @@ def _circumstances(machine: "Machine", about_engine: "Description") -> dict[str,
         "engine_version": about_engine.version,
         "rollback_way": target.rollback,
         "triton": target.triton,
+        "idle_watts": machine.energy.idle_watts if machine.energy else None,
+        "energy_of": machine.energy.parts if machine.energy else None,
     }
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ablation.results.column import column, metric
-from sampling.measure.ledger import PARTS, Ledger
+from sampling.measure.ledger import PARTS
 
 CONSISTENT, DIFFERS = "consistent", "differs"
 
@@ -276,24 +276,16 @@ class Record:
         "mean over rounds",
     )
 
-    @property
-    def ledger(self) -> Ledger | None:
-        """Where the time of its tokens went; None where that is unknown."""
-        parts = {part: getattr(self, f"token_{part}_ms") for part in PARTS}
-        if None in parts.values() or not self.break_even_tokens or not self.rounds or not self.tokens_per_round:
-            return None
-        seconds = {part: value / 1e3 for part, value in parts.items()}
-        return Ledger(
-            **seconds,
-            plain=self.tokens_per_round * sum(seconds.values()) / self.break_even_tokens,
-            rows=1.0 + (self.drafted or 0) / self.rounds,
-            tokens=self.tokens_per_round,
-            alpha=self.alpha,
-            needed_alpha=self.break_even_alpha,
-            experts=self.experts_per_round,
-            expert_share=self.expert_share,
-            expert_s=(self.experts_ms or 0.0) / 1e3 / self.tokens_per_round,
-        )
+    joules_per_token: float | None = column(
+        "J",
+        "energy without that of the idle machine, of all texts of a batch together; null where it was not counted, for "
+        "less than 0.2 s, and where the span of the counters differs from the measured time by more than 10 %",
+        "(joules - idle_watts * span) / new_tokens",
+    )
+    idle_watts: float | None = column("W", "of the same parts, with the models loaded and nothing running")
+    energy_of: str | None = column(
+        "", "what was counted, as `2 package, 2 dram, 1 gpu`; other processes on it included"
+    )
 
     def to_json(self) -> str:
         """The object on one line, in ASCII."""

@@ -14,11 +14,13 @@ from ablation.results.make_record import make_record
 from ablation.results.record import Record
 from ablation.run.conversation import Conversation
 from ablation.run.progress.watcher import Watcher
+from engines.spec import SERVER
 from sampling.arguments import check_room
 from sampling.engine import Description, Engine, Text
 from sampling.measure.comparison import Comparison
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.chat_template import TemplateVariables
+from utils.device.energy import EnergyMeter, energy_meter
 from utils.device.machine import Machine
 from utils.device.memory import reset_peak_memory
 from utils.errors import UserError
@@ -88,6 +90,7 @@ class ConfigurationRun:
         """Answer all texts, and put what they took into the comparisons."""
         watcher.begin(next(self.generations())[1])
         reset_peak_memory(self.setting.begun.device)
+        self.machine = Machine(self._meter())
         with self.machine:
             self._answer(watcher)
         for conversation, place in self.generations():
@@ -111,7 +114,7 @@ class ConfigurationRun:
     def _record(self, conversation: Conversation, place: PlannedGeneration, whole: dict[str, Any]) -> Record:
         comparison, error = self.compared[place.prompt.id, place.turn], conversation.error_at(place.turn)
         record = make_record(comparison, place, self.machine, error, self.setting.about())
-        return record if error is not None else replace(record, **whole)
+        return record if error is not None else replace(record, **whole, joules_per_token=self._joules_per_token())
 
     def _answer(self, watcher: Watcher) -> None:
         """Play all rounds; the next turn of a conversation is asked for once the one before is answered."""
@@ -164,19 +167,40 @@ class ConfigurationRun:
             self.rounds_s += (event.draft_s + event.verify_s + event.other_s) / event.live
             self.captures_s += event.capture_s / event.live
 
-    def _in_all(self) -> dict[str, Any]:
-        """What all texts come to, by the names of a record."""
+    def _meter(self) -> EnergyMeter | None:
+        """What counts the energy; nothing for a server, as nobody knows on which machine it computes."""
+        about = self.setting.begun
+        return None if about.target.device == SERVER else energy_meter(about.device)
+
+    def _joules_per_token(self) -> float | None:
+        """Of all texts together; None where one has failed, whose tokens are not all known."""
+        accounts = self._whole().values()
+        if self.machine.energy is None or len(accounts) < len(self.accounts):
+            return None
+        timed_s = self._time_s() if self.setting.load else sum(account.wall_s for account in accounts)
+        return self.machine.energy.per_token(sum(account.new_tokens for account in accounts), timed_s)
+
+    def _whole(self) -> dict[RowKey, RunMetrics]:
+        """The accounts of the texts that have not failed."""
         failed = {place.key for conversation, place in self.generations() if conversation.error_at(place.turn)}
-        whole = {key: account for key, account in self.accounts.items() if key not in failed}
+        return {key: account for key, account in self.accounts.items() if key not in failed}
+
+    def _time_s(self) -> float:
+        """The time of a load, from the first arrival to the last end; of another engine only that in all is known."""
+        whole = self._whole()
         ends = [
             self.arrivals[key] + account.queued_s + account.wall_s
             for key, account in whole.items()
             if key in self.arrivals
         ]
+        foreign = any(account.answered for account in whole.values())
+        return max(ends, default=self.seconds if foreign else self.rounds_s + self.prefills_s + self.captures_s)
+
+    def _in_all(self) -> dict[str, Any]:
+        """What all texts come to, by the names of a record."""
+        whole, time_s = self._whole(), self._time_s()
         tokens = sum(account.new_tokens for account in whole.values())
-        foreign = any(account.answered for account in whole.values())  # of another engine only the time in all is known
-        time_s = max(ends, default=self.seconds if foreign else self.rounds_s + self.prefills_s + self.captures_s)
-        if not (foreign or self.rounds_s):
+        if not (self.rounds_s or any(account.answered for account in whole.values())):
             return {}
         totals = {"e2e_throughput_tps": tokens / time_s}
         if self.rounds_s:

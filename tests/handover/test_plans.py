@@ -35,6 +35,7 @@ gamma = [1, 3]
 """
 PROMPTS = '{"id": "a", "prompt": "The cat sat on the mat."}\n{"id": "b", "turns": ["One two three", "And four?"]}\n'
 TIMES = ("_s", "_ms", "_mhz", "_share", "tps", "started", "other_cores", "speedup", "c", "mb", "break_even", "per_s")
+TIMES += ("joules_per_token", "watts")
 
 
 @pytest.fixture

@@ -4,9 +4,12 @@ import os
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import psutil
+
+if TYPE_CHECKING:
+    from utils.device.energy import EnergyMeter, EnergyUse
 
 BUSY_CORES = 0.2
 """So many cores kept busy by others are a disturbance; less is what any system does in passing."""
@@ -19,20 +22,26 @@ class Machine:
 
     `other_cores`: processor cores, of those that this process may use, that other processes, or a hypervisor's other
     guests, kept busy meanwhile, on average; None where it was over too soon to tell, since systems count in hundredths
-    of a second. `cpu_mhz`: the clock of the cores at the end, where the system tells it. `started`: UTC.
+    of a second. `cpu_mhz`: the clock of the cores at the end, where the system tells it. `started`: UTC. `energy`: what
+    was used meanwhile; None without a `meter`, or where it does not tell.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, meter: "EnergyMeter | None" = None) -> None:
         self.started = ""
+        self.meter = meter
         self.other_cores: float | None = None
         self.cpu_mhz: float | None = None
+        self.energy: EnergyUse | None = None
 
     def __enter__(self) -> Self:
         self.started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._wall, self._own, self._busy = time.perf_counter(), time.process_time(), _busy_s()
+        self._energy = self.meter.read() if self.meter else None
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if self.meter:
+            self.energy = self.meter.used(self._energy, self.meter.read())
         wall = time.perf_counter() - self._wall
         cpu_s = time.process_time() - self._own
         if wall >= _SHORTEST_S:

@@ -221,7 +221,7 @@ class Replays:
 
 _UNKNOWN = (
     "divergence_verdict", "first_divergence", "peak_memory_mb", "started", "cpu_mhz", "other_cores", "score",
-    "inner_rounds", "inner_tested", "inner_accepted",
+    "inner_rounds", "inner_tested", "inner_accepted", "joules_per_token", "idle_watts", "energy_of",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ablation.results.make_record import _ledger, _roofline
+from ablation.results.make_record import _ledger, _roofline, ledger_of
 from sampling.measure.ledger import Ledger
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import Settings
@@ -58,7 +58,7 @@ def test_a_record_knows_the_ledger_that_its_columns_came_from() -> None:
     found = Ledger(0.032, 0.010, 0.008, 0.0003, 0.0005, 0.0404, 5.0, 1.2, 0.3, 0.4)
     comparison: Any = SimpleNamespace(ledger=lambda name: found, predicted=lambda name: None)
     columns = {**_ledger(comparison, "speculative"), "rounds": 10, "drafted": 40, "tokens_per_round": 1.2, "alpha": 0.3}
-    again = record(**columns).ledger
+    again = ledger_of(record(**columns))
     assert again is not None and asdict(again) == pytest.approx(asdict(found))
-    assert record(**{**columns, "drafted": 0}).ledger.rows == 1.0  # type: ignore[union-attr]
-    assert record(**{**columns, "token_rest_ms": None}).ledger is None
+    assert ledger_of(record(**{**columns, "drafted": 0})).rows == 1.0  # type: ignore[union-attr]
+    assert ledger_of(record(**{**columns, "token_rest_ms": None})) is None
