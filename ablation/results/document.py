@@ -180,9 +180,10 @@ take 18, 16, 3 and 3 W: 40 W. Each of 100 tokens took (600 - 40 * 10) / 100 = 2 
 
 **What is in it.** A counter knows the whole package: other processes too. `other_cores` says whether the machine was
 free, as it does for times. The span also holds what lies between rounds: showing, recording, making ids of the prompt.
-Where it differs from the measured time by more than 10 %, it holds other work or lacks some, as with captured graphs,
-with the walks of a full trace, and for prompts that were read before: the cell is empty then. `energy_of` says which
-parts were counted. Joules of different parts do not compare.
+Where it differs from the measured time by more than 10 %, it holds other work or lacks some, and the cell is empty. So
+it is with captured graphs, with the walks of a full trace, for prompts that were read before, and for a short first
+batch of a process, which loads code. `energy_of` says which parts were counted. Joules of different parts do not
+compare.
 
 **When it is unknown.** Unknown is empty, never 0:
 
