@@ -9,6 +9,7 @@ from sampling.batch import Batch, Request, decode_many
 from sampling.drafters import chains, forward_drafter
 from sampling.forward.runner import ModelRunner
 from sampling.forward.sharing import SharedRunner
+from sampling.heads.kept import KeptHeads
 from sampling.heads.recurrent_graphs import RecurrentGraphs
 from sampling.heads.recurrent_runner import RecurrentRunner
 from sampling.verify import proposals
@@ -70,11 +71,11 @@ def test_heads_of_many_texts_are_captured(drafter: str, monkeypatch: pytest.Monk
 
     def noted(self: RecurrentRunner, forward: Any, graphs: bool = False) -> None:
         honest(self, forward, graphs)
-        made.append(self._graphs)  # type: ignore[arg-type]
+        made.append(self.graphs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(RecurrentRunner, "__init__", noted)
     one = case(drafter, forgetful=True)
-    shared = replace(pair(shared=True), target=ModelRunner.with_graphs(weights(0)))
+    shared = replace(pair(shared=True), target=ModelRunner.with_graphs(weights(0)), kept_heads=KeptHeads())
     batch = Batch(SharedRunner(weights(0), fixed_shapes=True), one.drafter(shared), one.gamma, one.verifier(), 8)
     events: dict[int, list[Event]] = {at: [] for at in range(len(PROMPTS))}
     for live, event in decode_many(
