@@ -116,7 +116,7 @@ def test_it_drafts_what_steps_draft(shape: str, processor: str, levels: int, mon
 
 def told(method: str, values: Mapping[str, str]) -> list[tuple[Any, ...]]:
     """Everything of a text's rounds but their times."""
-    times = {"draft_s": 0.0, "verify_s": 0.0, "other_s": 0.0}
+    times = {"draft_s": 0.0, "verify_s": 0.0, "other_s": 0.0, "capture_s": 0.0}
     return [replace(round, **times) for round in rounds(pair_of(ModelRunner.with_graphs), method, values)]
 
 
