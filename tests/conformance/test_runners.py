@@ -21,7 +21,7 @@ from tests.conformance.toy import VOCAB, WINDOW
 from tests.heads import CachingPair, random_heads
 from tests.tiny import WIDE, tiny_llama
 from utils.logits_processor import LogitsProcessor, MultinomialProcessor, NucleusProcessor, TopKNucleusProcessor
-from utils.numbers.random_numbers import draw_all
+from utils.numbers import random_numbers
 
 LAYERS = 2
 
@@ -71,11 +71,11 @@ def test_coins_that_are_used_twice_are_seen(monkeypatch: pytest.MonkeyPatch) -> 
     earlier: dict[Any, Any] = {}
 
     def again(asked: Any, *given: Any) -> Any:
-        return earlier.setdefault(tuple(asked), draw_all(asked, *given))
+        return earlier.setdefault(tuple(asked), random_numbers.drawn(asked, *given))
 
     processor = TopKNucleusProcessor(1.0, 3, 1.0)
     assert drawn("none", True, processor) == drawn("none", False, processor)
-    monkeypatch.setattr(graphed, "draw_all", again)
+    monkeypatch.setattr(graphed, "drawn", again)
     assert drawn("none", True, processor) != drawn("none", False, processor)
 
 

@@ -52,9 +52,11 @@ class TwelveBytes:
     ],
 )
 def test_who_read_the_prompt_and_how_long_it_took(handover: Handover | None, said: Prefilled) -> None:
-    """Here 2 s went by, and the drafter took half a second more."""
-    assert prefilled(9, {"prefill": 2.0, "draft": 0.5}, handover) == said
-    assert prefilled(9, {"prefill": 2.0}, handover).prefill_s == pytest.approx(said.prefill_s - 0.5)
+    """Here 2 s went by, and the drafter took half a second more, beside a quarter of captures."""
+    told = prefilled(9, {"prefill": 2.0, "draft": 0.5, "capture": 0.25}, handover)
+    assert told == replace(said, capture_s=0.25)
+    alone = prefilled(9, {"prefill": 2.0, "capture": 0.0}, handover)
+    assert alone.prefill_s == pytest.approx(said.prefill_s - 0.5)
 
 
 def same_rows(one: WholeRunner, other: WholeRunner) -> bool:
