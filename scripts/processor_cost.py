@@ -1,9 +1,9 @@
-"""What the options of a processor cost a round of plain decoding.
+"""What the options of a processor cost a round.
 
 Two texts of one model take turns, round by round: one with the options, one without. So whatever else the machine does
 falls on both. The last line compares a processor with itself, and shows the noise.
 
-uv run scripts/processor_cost.py [--target-weights int8] [--length 96] [--repeat 4]
+uv run scripts/processor_cost.py [--target-weights int8] [--method mtp] [--length 96] [--repeat 4]
 """
 
 import utils.device.threads  # noqa: F401
@@ -16,18 +16,13 @@ from typing import Annotated
 
 import typer
 
-from egag.length_rule import FixedGamma
-from sampling.drafter import NullDrafter
-from sampling.forward.runner import Runner
 from sampling.loading.options import DTYPES, WEIGHTS
 from sampling.loading.pairs import LoadOptions, load_pair
-from sampling.loop import decode
-from sampling.methods.choices import make_processor
-from sampling.methods.settings import PARAMETERS
-from sampling.verify.rejection import RejectionVerifier
+from sampling.methods.settings import Settings
+from sampling.methods.tables import AR
+from sampling.pair.pair_engine import PairEngine
 from utils.device.machine import Machine, disturbance
 from utils.events import Round
-from utils.logits_processor import LogitsProcessor
 
 PROMPT = "Write a Python function that merges two sorted lists, with a docstring, and explain how it works."
 CASES = (
@@ -37,16 +32,12 @@ CASES = (
 )
 
 
-def processor(text: str) -> LogitsProcessor:
-    return make_processor(PARAMETERS["processor"].checked(text))
-
-
-def round_times(target: Runner, prompt: list[int], text: str, length: int, seed: int) -> Generator[float]:
+def round_times(engine: PairEngine, method: str, prompt: list[int], **settings: object) -> Generator[float]:
     """Seconds of each round."""
-    rule, verifier = FixedGamma(0), RejectionVerifier()
-    for event in decode(
-        target, NullDrafter(), rule, verifier, processor(text), prompt, max_new_tokens=length, seed=seed
-    ):
+    values = Settings()
+    for name, value in settings.items():
+        values.assign(name, str(value))
+    for event in engine.stream(method, values, prompt):
         if isinstance(event, Round):
             yield event.draft_s + event.verify_s + event.other_s
 
@@ -61,21 +52,24 @@ def interval(values: list[float]) -> tuple[float, float]:
 def main(
     dtype: Annotated[str, typer.Option(help=", ".join(DTYPES))] = "auto",
     target_weights: Annotated[str, typer.Option(help=", ".join(WEIGHTS))] = "full",
+    method: Annotated[str, typer.Option(help="whose rounds")] = AR,
     length: Annotated[int, typer.Option(min=2, help="new tokens of a text")] = 96,
     repeat: Annotated[int, typer.Option(min=1, help="texts of each processor")] = 4,
 ) -> None:
-    """What the options of a processor cost a round of plain decoding."""
+    """What the options of a processor cost a round."""
     pair = load_pair(LoadOptions(dtype=dtype, target_weights=target_weights))
-    prompt, runners = pair.encode([PROMPT], chat=True), (pair.target, pair.target.another())
+    prompt, engines = pair.encode([PROMPT], chat=True), (PairEngine(pair), PairEngine(pair.fresh()))
     with Machine() as machine:
         for plain, options in CASES:
             rounds: list[tuple[float, float]] = []
             for number in range(repeat + 1):
-                first, second = runners if number % 2 else runners[::-1]
-                without = round_times(first, prompt, plain, length, number)
-                having = round_times(second, prompt, f"{plain} {options}".strip(), length, number)
+                first, second = engines if number % 2 else engines[::-1]
+                same = {"length": length, "seed": number}
+                without = round_times(first, method, prompt, processor=plain, **same)
+                having = round_times(second, method, prompt, processor=f"{plain} {options}".strip(), **same)
                 rounds += list(zip(without, having, strict=False)) if number else []
-                without.close(), having.close()
+                for rest in (without, having):
+                    rest.close()
             _tell(plain, options, rounds)
     if disturbed := disturbance([machine.other_cores]):
         print(disturbed, file=sys.stderr)
