@@ -20,7 +20,7 @@ from egag.drafter_chooser import DrafterChooser
 from egag.length_rule import LengthRule
 from egag.tree_growth import TreeGrowth
 from sampling.drafter import Drafter
-from sampling.drafters import forward_drafter
+from sampling.drafters import growth
 from sampling.methods.method import FIXED
 from sampling.methods.rules import CHOOSERS, CONTROLLERS
 from sampling.methods.tables import COPIERS, DRAFTERS, HEADS, METHODS
@@ -218,7 +218,7 @@ def reads_distributions(rule: str) -> bool:
             looks.append(self)
             return torch.softmax(self.logits.float(), dim=-1)
 
-    with patch.object(forward_drafter, "LogitsDistribution", Watched):
+    with patch.object(growth, "LogitsDistribution", Watched):
         _rounds(case("model", rule))
     return bool(looks)
 

@@ -15,7 +15,7 @@ from egag.length_rule import FixedGamma, LengthRule
 from egag.specdec_pp import SpecDecPpGamma
 from egag.svip import SvipGamma
 from egag.ucb_rules import UcbRules
-from sampling.drafters import forward_drafter
+from sampling.drafters import growth
 from sampling.drafters.draft_tree import grow_tree
 from sampling.methods.rules import CONTROLLERS, UCB_ARMS
 from sampling.methods.settings import Settings
@@ -251,7 +251,7 @@ def test_a_tree_is_grown_no_deeper_than_it_has_drafts(monkeypatch: pytest.Monkey
         depths.append(depth)
         return grow_tree(shape, depth, *rest)
 
-    monkeypatch.setattr(forward_drafter, "grow_tree", watched)
+    monkeypatch.setattr(growth, "grow_tree", watched)
     one = Case(lambda pair: build_drafter("eagle dynamic tree", pair), SvipGamma, RejectionVerifier)
     suite.run(one, toy_pair(), GreedyProcessor(), 20)
     assert max(depths) == 6
