@@ -12,7 +12,7 @@ from torch import Tensor
 
 from egag.length_rule import FixedGamma
 from sampling.drafters.draft_tree import TreeShape
-from sampling.drafters.growth import Growth
+from sampling.drafters.growth import DraftGrowth
 from sampling.forward.graphs.further import Feed, FurtherForwards
 from sampling.forward.graphs.sequence_graphs import width_for
 from sampling.forward.requests import StepGenerator, run_single
@@ -48,7 +48,7 @@ class DraftingPlan:
         def shared(tokens: Tensor, parents: Tensor | None) -> StepGenerator[Tensor]:
             return (yield from feed(tokens, parents))[:, : self.common]
 
-        growth = Growth(FixedGamma(self.depth), self.depth, self.processor, rng, logits.device)
+        growth = DraftGrowth(FixedGamma(self.depth), self.depth, self.processor, rng, logits.device)
         return run_single(growth.proposal(self.shape, logits, shared))
 
 

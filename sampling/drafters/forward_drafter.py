@@ -14,7 +14,7 @@ from sampling.drafters.best_first import BestFirst, best_first
 from sampling.drafters.captured import DraftingPlan, captured_drafts
 from sampling.drafters.chains import ChainSteps, draft_chains, is_counted
 from sampling.drafters.draft_tree import TreeShape
-from sampling.drafters.growth import Growth
+from sampling.drafters.growth import DraftGrowth
 from sampling.forward.graphs.further import FurtherForwards
 from sampling.forward.requests import StepGenerator
 from sampling.heads.config import HeadConfig
@@ -113,7 +113,7 @@ class ForwardDrafter(Drafter):
         logits = drafted.root((yield from self.root(seq))[:, :common])
         if (proposal := self._captured(seq, gamma, limit, logits)) is not None:
             return proposal
-        growth = Growth(
+        growth = DraftGrowth(
             gamma,
             limit,
             seq.processor,

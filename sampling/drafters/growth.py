@@ -19,7 +19,7 @@ from utils.numbers.random_numbers import RNG
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class DraftGrowth:
     """What the drafts of a round are made of, beside the forwards.
 
     limit: the most drafts of a path. device: where the proposal goes. acceptance: see `ForwardDrafter.acceptance`.

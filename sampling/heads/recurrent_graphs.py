@@ -1,4 +1,4 @@
-"""Forwards of a recurrent head with fixed shapes and addresses, for one sequence or many: what a CUDA graph holds."""
+"""Forwards of a recurrent head with fixed shapes and addresses, which a CUDA graph holds, and the drafts it has fed."""
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from sampling.forward.caches.attention_metadata import QueryRows
 from sampling.forward.caches.fixed import ROOM, CapturedSteps, bucket, columns_over, grow, lay_out_captured
@@ -14,13 +15,62 @@ from sampling.forward.graphs.further import Feed, FurtherForwards
 from sampling.forward.graphs.sequence_graphs import EXACT
 from sampling.forward.graphs.shared_graphs import SharedGraphs
 from sampling.forward.requests import StepGenerator
-from sampling.heads.fed_drafts import FedDrafts
 from sampling.heads.inference import RecurrentForward
 from utils.device.graph_pool import Tensors
 from utils.device.lasting import lasting
 
 if TYPE_CHECKING:
     from sampling.heads.recurrent_runner import RecurrentFeed
+
+
+class FedDrafts:
+    """Drafts are numbered in the order they are fed.
+
+    As long as each follows the one before, their rows are a chain like those of a text; from the first tree on a table
+    says which of them each draft sees. states: that of the text's last row `[1, H]`, where there is one.
+    """
+
+    def __init__(self, states: Sequence[Tensor]) -> None:
+        self._states, self._held = list(states), False
+        self._seen: Tensor | None = None
+        self.count = 0
+
+    @property
+    def last(self) -> Tensor:
+        """The states that were added last, `[k, H]`."""
+        return self._states[-1]
+
+    def hold(self) -> None:
+        """Copy the state of the text, which the forward of a draft may overwrite."""
+        if not self._held:
+            self._states, self._held = [state.clone() for state in self._states], True
+
+    def add(self, states: Tensor) -> None:
+        """Those of k more drafts, `[k, H]`."""
+        self._states.append(states)
+        self.count += len(states)
+
+    def below(self, parents: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """What k new drafts continue, `[k, H]`, and which of the drafts each sees, `[k, fed + k]` bool.
+
+        parents: `[k]`, -1 = the text. None: one draft, behind the last row. All are seen (None) where all are a chain.
+        """
+        if parents is not None:
+            return torch.cat(self._states).index_select(0, parents + 1), self._table(parents)
+        if self._seen is None:
+            return self.last[-1:], None
+        behind = torch.full((1,), self._seen.shape[0] - 2, device=self._seen.device)
+        return self.last[-1:], self._table(behind)
+
+    def _table(self, parents: Tensor) -> Tensor:
+        """Which drafts k new ones see: what their parents see, and themselves."""
+        count, device = len(parents), parents.device
+        if self._seen is None:
+            self._seen = torch.ones(self.count + 1, self.count, dtype=torch.bool, device=device).tril(-1)
+        themselves = torch.eye(count, dtype=torch.bool, device=device)
+        new = torch.cat([self._seen.index_select(0, parents + 1), themselves], dim=1)
+        self._seen = torch.cat([F.pad(self._seen, (0, count)), new])
+        return new
 
 
 class RecurrentGraphs:

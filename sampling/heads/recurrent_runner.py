@@ -12,9 +12,8 @@ from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.graphs.further import FurtherForwards
 from sampling.forward.requests import ForwardRequest, StepGenerator, run_single
 from sampling.forward.runner import PREFILL_CHUNK
-from sampling.heads.fed_drafts import FedDrafts
 from sampling.heads.inference import MASK, RecurrentForward
-from sampling.heads.recurrent_graphs import RecurrentGraphs
+from sampling.heads.recurrent_graphs import FedDrafts, RecurrentGraphs
 from sampling.heads.runner import HeadRunner, joined, parted
 from utils.device.sent import moved
 

@@ -17,7 +17,6 @@ from sampling.forward.runner import Runners, WholeRunner, has_one_width
 from sampling.forward.sharing import SharedModel
 from sampling.grammar.spelling import OFF_WORD
 from sampling.heads.head_files import Head, fingerprint
-from sampling.heads.kept import KeptHeads
 from sampling.heads.published.formats import check_fit, read_head
 from sampling.heads.published.windows import HeadWindow
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
@@ -26,6 +25,7 @@ from sampling.methods.part import OF_DRAFTER
 from sampling.pair import pair_messages as messages
 from sampling.pair.conversation_ids import conversation_ids
 from sampling.pair.drafting_pair import ArithmeticT
+from sampling.pair.kept_heads import KeptHeads
 from sampling.pair.model_info import ModelInfo, batch_invariant, checked_in_one_width, compiled
 from sampling.pair.profile import LatencyProfile
 from sampling.pair.prompt_ids import prompt_ids, values_told

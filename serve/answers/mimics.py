@@ -21,17 +21,8 @@ Body = dict[str, Any]
 class FastDeployReply(ReplyObjects):
     """Ids under a name of its own, and counts in the last choice in which the target's own tokens are accepted ones."""
 
-    def chunk(
-        self,
-        number: int,
-        text: str,
-        ids: Sequence[int],
-        reason: str | None = None,
-        logprobs: Sequence[TokenLogprob] = (),
-    ) -> Body:
-        """See `ReplyObjects.chunk`."""
-        chunk_body = super().chunk(number, text, ids, reason, logprobs)
-        (choice,) = chunk_body["choices"]
+    def reword(self, choice: Body, number: int, reason: str | None) -> None:
+        """See `ReplyObjects.reword`."""
         if "token_ids" in choice:
             choice["completion_token_ids"] = choice.pop("token_ids")
         metrics = self.jobs[number].metrics
@@ -47,27 +38,16 @@ class FastDeployReply(ReplyObjects):
                 "accepted_tokens_per_head": heads,
                 "accept_ratio_per_head": [new / old for old, new in pairwise(heads)],
             }
-        return chunk_body
 
 
 class TensorRtLlmReply(ReplyObjects):
     """Text alone, with tokens an iteration at the end."""
 
-    def chunk(
-        self,
-        number: int,
-        text: str,
-        ids: Sequence[int],
-        reason: str | None = None,
-        logprobs: Sequence[TokenLogprob] = (),
-    ) -> Body:
-        """See `ReplyObjects.chunk`."""
-        chunk_body = super().chunk(number, text, ids, reason, logprobs)
-        (choice,) = chunk_body["choices"]
+    def reword(self, choice: Body, number: int, reason: str | None) -> None:
+        """See `ReplyObjects.reword`."""
         choice.pop("token_ids", None)
         if reason is not None:
             choice["avg_decoded_tokens_per_iter"] = self.jobs[number].metrics.tokens_per_round
-        return chunk_body
 
 
 class SglangReply(ReplyObjects):

@@ -63,7 +63,12 @@ class ReplyObjects:
         logprobs: Sequence[TokenLogprob] = (),
     ) -> dict[str, Any]:
         """What a round added to one text, or its end."""
-        return self._object([self._choice(number, text, reason, ids, logprobs, chunk=True)], chunk=True)
+        choice = self._choice(number, text, reason, ids, logprobs, chunk=True)
+        self.reword(choice, number, reason)
+        return self._object([choice], chunk=True)
+
+    def reword(self, choice: dict[str, Any], number: int, reason: str | None) -> None:
+        """Change what a choice of a stream says to a dialect's words, in place; reason: of the end."""
 
     def drafts(self, number: int) -> bool:
         """Whether a text's method drafts at all."""

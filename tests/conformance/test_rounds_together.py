@@ -9,9 +9,9 @@ from sampling.batch import Batch, Request, decode_many
 from sampling.drafters import chains, forward_drafter
 from sampling.forward.runner import ModelRunner
 from sampling.forward.sharing import SharedRunner
-from sampling.heads.kept import KeptHeads
 from sampling.heads.recurrent_graphs import RecurrentGraphs
 from sampling.heads.recurrent_runner import RecurrentRunner
+from sampling.pair.kept_heads import KeptHeads
 from sampling.verify import proposals
 from tests.conformance.matrix import case
 from tests.conformance.test_batches import (

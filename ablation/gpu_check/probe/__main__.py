@@ -17,7 +17,7 @@ import torch
 
 from ablation.gpu_check.probe.model import NotCaptured
 from ablation.gpu_check.probe.table import probes
-from ablation.gpu_check.probe.trial import Bench, Probe, TooFar, Wrong, settle
+from ablation.gpu_check.probe.trial import Probe, ProbeDevice, TooFar, Wrong, settle
 from ablation.gpu_check.record import LeftOut
 from sampling.loading.devices import prepared
 from utils.device.traced import our_lines
@@ -31,8 +31,8 @@ LOST = 3
 
 def main(device: str, size: str, first: str, seconds: str, dump: str) -> int:
     """Run them from the numbered one on; none begins behind so many seconds."""
-    bench = Bench(prepared(torch.device(device)), size == "tiny")
-    until, wanted = time.monotonic() + float(seconds), list(probes(bench))
+    on = ProbeDevice(prepared(torch.device(device)), size == "tiny")
+    until, wanted = time.monotonic() + float(seconds), list(probes(on))
     _say({"names": [probe.name for probe in wanted]})
     with Path(dump).open("w", encoding="utf-8") as file:
         faulthandler.enable(file, all_threads=False)
@@ -40,18 +40,18 @@ def main(device: str, size: str, first: str, seconds: str, dump: str) -> int:
             if time.monotonic() >= until:
                 break
             _say({"begun": probe.name, "at": probe.place})
-            _say(said := outcome(probe, bench, file))
-            if not said["ok"] and not _answers(bench):
+            _say(said := outcome(probe, on, file))
+            if not said["ok"] and not _answers(on):
                 return LOST
     return 0
 
 
-def outcome(probe: Probe, bench: Bench, dump: TextIO) -> dict[str, Any]:
+def outcome(probe: Probe, on: ProbeDevice, dump: TextIO) -> dict[str, Any]:
     """What becomes of a probe, whatever it raises: ok, its numbers, and for one that failed why and where."""
     faulthandler.dump_traceback_later(HANGS_S, exit=True, file=dump)
     try:
         numbers = probe.run()
-        settle(bench)
+        settle(on)
         return {"name": probe.name, "ok": True, **numbers}
     except LeftOut as reason:
         return {"name": probe.name, "ok": True, "left_out": str(reason)}
@@ -75,11 +75,11 @@ def product_lines(lines: list[str]) -> list[str]:
     return [line for line in lines if not line.startswith("ablation/gpu_check/probe/")] or lines
 
 
-def _answers(bench: Bench) -> bool:
+def _answers(on: ProbeDevice) -> bool:
     """Whether the device still computes in this process."""
     try:
-        torch.ones(1, device=bench.device).item()
-        settle(bench)
+        torch.ones(1, device=on.device).item()
+        settle(on)
     except RuntimeError:
         return False
     return True

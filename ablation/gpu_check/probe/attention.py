@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ablation.gpu_check.probe.trial import Bench, Numbers, Probe, compared
+from ablation.gpu_check.probe.trial import Numbers, Probe, ProbeDevice, compared
 from ablation.gpu_check.record import LeftOut
 from sampling.forward.caches.cache import additive
 from sampling.forward.kernels.attention import folded_mask, grouped_attention
@@ -51,30 +51,30 @@ class Case:
         return _chain(len(self.query), self.length, self.keys.shape[2], self.query.device)
 
 
-def attention(bench: Bench) -> Iterator[Probe]:
+def attention(on: ProbeDevice) -> Iterator[Probe]:
     """A probe for each kernel, number of rows and number of columns; ours first."""
     for kernel in (OURS, CHOSEN, *BACKENDS):
         for rows in ROWS:
             for columns in COLUMNS:
                 of = SplitKeys.attend if kernel == OURS else grouped_attention
                 name = f"attention, {kernel}: {rows} x {columns}"
-                yield Probe(name, of, partial(_probe, bench, kernel, rows, columns))
+                yield Probe(name, of, partial(_probe, on, kernel, rows, columns))
 
 
-def _probe(bench: Bench, kernel: str, rows: int, columns: int) -> Numbers:
+def _probe(on: ProbeDevice, kernel: str, rows: int, columns: int) -> Numbers:
     if kernel == OURS:
-        if not may_use(bench.device):
+        if not may_use(on.device):
             raise LeftOut("needs Triton and a card of compute capability 8.0")
-        case = drawn_case(bench, rows, columns)
-        return compared(partial(_split, case), case.expected, bench)
-    if kernel in _ON_CARDS and not bench.card:
+        case = drawn_case(on, rows, columns)
+        return compared(partial(_split, case), case.expected, on)
+    if kernel in _ON_CARDS and not on.card:
         raise LeftOut("a kernel of cards")
-    case = drawn_case(bench, rows, columns)
+    case = drawn_case(on, rows, columns)
     masked = kernel != "flash"  # the one kernel that takes no mask; it serves rows that see all
     call = partial(_grouped, case, masked)
     if kernel != CHOSEN:
         call = partial(_forced, BACKENDS[kernel], call)
-    return compared(call, case.expected if masked else case.unmasked, bench)
+    return compared(call, case.expected if masked else case.unmasked, on)
 
 
 def _split(case: Case) -> Tensor:
@@ -104,19 +104,19 @@ def _forced(backend: SDPBackend, call: Callable[[], Tensor]) -> Tensor:
 
 
 @lru_cache(maxsize=len(ROWS) * len(COLUMNS))
-def drawn_case(bench: Bench, rows: int, columns: int) -> Case:
+def drawn_case(on: ProbeDevice, rows: int, columns: int) -> Case:
     """In the shape of an 8B model, or of a tiny one.
 
     The key of a fed row is what the second head of each group asks for in that row, which must not miss it, and the
     first head in the row as far from the other end: half of the rows see it, and the other half must not find it. What
     lies behind the text has the key that the first row asks for.
     """
-    heads, kv_heads, dim = (4, 2, 16) if bench.tiny or not bench.card else (32, 8, 128)
+    heads, kv_heads, dim = (4, 2, 16) if on.tiny or not on.card else (32, 8, 128)
     length, group = columns - _STALE - rows, heads // kv_heads
     if length < 1:
         raise ValueError(f"{columns} columns hold no text beside {rows} rows")
-    query = bench.drawn(rows, heads, dim, seed=1)
-    keys, values = (bench.drawn(1, kv_heads, columns, dim, seed=seed) for seed in (2, 3))
+    query = on.drawn(rows, heads, dim, seed=1)
+    keys, values = (on.drawn(1, kv_heads, columns, dim, seed=seed) for seed in (2, 3))
     mirrored, own = (_asked_by(query[:, head::group]) for head in (0, 1))
     keys[0, :, length : length + rows] = mirrored.flip(1) + own
     keys[0, :, length + rows :] = mirrored[:, :1]

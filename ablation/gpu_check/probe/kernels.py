@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from ablation.gpu_check.probe.trial import Bench, Numbers, Probe, compared
+from ablation.gpu_check.probe.trial import Numbers, Probe, ProbeDevice, compared
 from ablation.gpu_check.record import LeftOut
 from sampling.forward.kernels.cuda_formats import FP8_CAPABILITY, CudaInt4Linear, CudaInt8Linear, Fp8Linear
 from sampling.forward.kernels.formats import FORMATS, refuse_format
@@ -23,41 +23,41 @@ _ROUNDED = {"int8": 0.03, "int4": 0.15, "fp8": 0.1}
 _SIDE, _TINY_SIDE = 4096, 256
 
 
-def fused(bench: Bench) -> Iterator[Probe]:
+def fused(on: ProbeDevice) -> Iterator[Probe]:
     """Each kernel beside plain operations, in the heads of two models and two number formats."""
     for model, shape in _SHAPES.items():
         for dtype in (torch.float32, torch.bfloat16):
-            for name, trial in step_trials(bench.device, dtype, shape).items():
+            for name, trial in step_trials(on.device, dtype, shape).items():
                 told = f"{name}: {model}, {str(dtype).removeprefix('torch.')}"
-                yield Probe(told, TritonSteps, partial(_fused, bench, trial, dtype))
+                yield Probe(told, TritonSteps, partial(_fused, on, trial, dtype))
 
 
-def _fused(bench: Bench, trial: Trial, dtype: torch.dtype) -> Numbers:
-    if not may_use(bench.device):
+def _fused(on: ProbeDevice, trial: Trial, dtype: torch.dtype) -> Numbers:
+    if not may_use(on.device):
         raise LeftOut("needs Triton and a card of compute capability 8.0")
     with torch.inference_mode():
         found, expected = trial()
-        return compared(lambda: found, expected, bench, 0.03 if dtype == torch.bfloat16 else 1e-4, timed=False)
+        return compared(lambda: found, expected, on, 0.03 if dtype == torch.bfloat16 else 1e-4, timed=False)
 
 
-def products(bench: Bench) -> Iterator[Probe]:
+def products(on: ProbeDevice) -> Iterator[Probe]:
     """Each format of weights, few rows and many."""
     for name in _ROUNDED:
         for rows in _ROWS:
-            of = _OF_CARDS[name] if bench.card else FORMATS[name].blocks
-            yield Probe(f"product in {name}: {rows} rows", of, partial(_product, bench, name, rows))
+            of = _OF_CARDS[name] if on.card else FORMATS[name].blocks
+            yield Probe(f"product in {name}: {rows} rows", of, partial(_product, on, name, rows))
 
 
-def _product(bench: Bench, name: str, rows: int) -> Numbers:
-    if not bench.card:
+def _product(on: ProbeDevice, name: str, rows: int) -> Numbers:
+    if not on.card:
         try:
-            refuse_format(name, bench.device, name)
+            refuse_format(name, on.device, name)
         except UserError as error:
             raise LeftOut(str(error)) from error
-    elif name == "fp8" and torch.cuda.get_device_capability(bench.device) < FP8_CAPABILITY:
+    elif name == "fp8" and torch.cuda.get_device_capability(on.device) < FP8_CAPABILITY:
         raise LeftOut(f"needs compute capability {'.'.join(map(str, FP8_CAPABILITY))}")
-    side = _TINY_SIDE if bench.tiny else _SIDE
-    weight, x = bench.drawn(side, side, seed=4), bench.drawn(rows, side, seed=5)
+    side = _TINY_SIDE if on.tiny else _SIDE
+    weight, x = on.drawn(side, side, seed=4), on.drawn(rows, side, seed=5)
     with torch.inference_mode():
         product = FORMATS[name].blocks(weight)
-        return compared(lambda: product(x), x.double() @ weight.double().T, bench, _ROUNDED[name])
+        return compared(lambda: product(x), x.double() @ weight.double().T, on, _ROUNDED[name])

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import LlamaConfig
 
 from ablation.gpu_check.models import TINY, in_transformers
-from ablation.gpu_check.probe.trial import Bench, Numbers, Probe, Wrong, compared, settle
+from ablation.gpu_check.probe.trial import Numbers, Probe, ProbeDevice, Wrong, compared, settle
 from sampling.forward.invariance import first_difference
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, prefill
@@ -45,59 +45,59 @@ class Toy:
     whole: Callable[[Sequence[int]], Tensor]
 
 
-def capture(bench: Bench) -> Iterator[Probe]:
+def capture(on: ProbeDevice) -> Iterator[Probe]:
     """A product and a sum as a graph."""
-    yield Probe("graph capture", Graphed.__call__, partial(_capture, bench))
+    yield Probe("graph capture", Graphed.__call__, partial(_capture, on))
 
 
-def models(bench: Bench) -> Iterator[Probe]:
+def models(on: ProbeDevice) -> Iterator[Probe]:
     """A chain of one and of five rows, and a tree, in both ways."""
-    yield Probe("model: made", random_model, partial(_made, bench))
+    yield Probe("model: made", random_model, partial(_made, on))
     for what, parents in _FED.items():
         for way in (EAGER, CAPTURED):
-            yield Probe(f"model: {what}, {way}", ModelRunner.forward, partial(_rows, bench, way, parents))
+            yield Probe(f"model: {what}, {way}", ModelRunner.forward, partial(_rows, on, way, parents))
 
 
-def one_width(bench: Bench) -> Iterator[Probe]:
+def one_width(on: ProbeDevice) -> Iterator[Probe]:
     """Whether a row has the same bits whatever is fed with it, where all forwards are of one width."""
-    yield Probe("one width: bit for bit", first_difference, partial(_bit_for_bit, bench))
+    yield Probe("one width: bit for bit", first_difference, partial(_bit_for_bit, on))
 
 
-def _capture(bench: Bench) -> Numbers:
-    graphed = Graphed(lambda x: (x @ x.T + 1.0,), bench.device)
-    first, second = (bench.drawn(16, 64, seed=seed, dtype=torch.float32) for seed in (0, 1))
+def _capture(on: ProbeDevice) -> Numbers:
+    graphed = Graphed(lambda x: (x @ x.T + 1.0,), on.device)
+    first, second = (on.drawn(16, 64, seed=seed, dtype=torch.float32) for seed in (0, 1))
     before = len(failures())
     graphed(first)
     _captured(before)
     wide = second.double()
-    return compared(lambda: graphed(second)[0], wide @ wide.T + 1.0, bench, 1e-4)
+    return compared(lambda: graphed(second)[0], wide @ wide.T + 1.0, on, 1e-4)
 
 
-def _made(bench: Bench) -> Numbers:
-    toy(bench)
-    settle(bench)
+def _made(on: ProbeDevice) -> Numbers:
+    toy(on)
+    settle(on)
     return {}
 
 
 @lru_cache(maxsize=1)
-def toy(bench: Bench) -> Toy:
+def toy(on: ProbeDevice) -> Toy:
     """Two layers."""
-    sizes: dict[str, Any] = {**(TINY if bench.tiny or not bench.card else _SIZES), "num_hidden_layers": 2}
+    sizes: dict[str, Any] = {**(TINY if on.tiny or not on.card else _SIZES), "num_hidden_layers": 2}
     config = LlamaConfig(**sizes, max_position_embeddings=_WINDOW, tie_word_embeddings=False)
-    place = Placement(bench.device, bench.dtype)
+    place = Placement(on.device, on.dtype)
     theirs = in_transformers(config, place).float()
 
     @torch.inference_mode()
     def whole(text: Sequence[int]) -> Tensor:
-        logits: Tensor = theirs(torch.tensor([list(text)], device=bench.device)).logits
+        logits: Tensor = theirs(torch.tensor([list(text)], device=on.device)).logits
         return logits[0, -1].float()
 
     return Toy(random_model("two layers", config, place), whole)
 
 
-def _rows(bench: Bench, way: str, parents: tuple[int, ...]) -> Numbers:
+def _rows(on: ProbeDevice, way: str, parents: tuple[int, ...]) -> Numbers:
     """Logits of the root and of what hangs off it, behind a text."""
-    made, text = toy(bench), list(range(5, 5 + _KNOWN))
+    made, text = toy(on), list(range(5, 5 + _KNOWN))
     fed = list(range(100, 101 + len(parents)))
     expected = torch.stack([made.whole([*text, *_way_to(row, fed, parents)]) for row in range(len(fed))])
     runner = (ModelRunner.with_graphs if way == CAPTURED else ModelRunner)(made.model)
@@ -110,7 +110,7 @@ def _rows(bench: Bench, way: str, parents: tuple[int, ...]) -> Numbers:
 
     call()
     _captured(before)
-    return compared(call, expected, bench)
+    return compared(call, expected, on)
 
 
 def _way_to(row: int, fed: Sequence[int], parents: Sequence[int]) -> list[int]:
@@ -126,8 +126,8 @@ def _captured(before: int) -> None:
         raise NotCaptured(failures()[-1], failed_at())
 
 
-def _bit_for_bit(bench: Bench) -> Numbers:
-    count = first_difference(ModelRunner.with_one_width(toy(bench).model), range(5, 255))
+def _bit_for_bit(on: ProbeDevice) -> Numbers:
+    count = first_difference(ModelRunner.with_one_width(toy(on).model), range(5, 255))
     if count is not None:
         raise Wrong(f"{count} rows give one of them other bits than fewer rows do")
     return {"difference": 0.0, "share": 0.0}

@@ -32,7 +32,7 @@ class Wrong(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class ProbeDevice:
     """Where probes compute. tiny: small sizes, for a CPU. Cards compute in bfloat16, CPUs in float32."""
 
     device: torch.device
@@ -74,33 +74,33 @@ class Probe:
 
 
 def compared(
-    call: Callable[[], Tensor], expected: Tensor, bench: Bench, bound: float | None = None, timed: bool = True
+    call: Callable[[], Tensor], expected: Tensor, on: ProbeDevice, bound: float | None = None, timed: bool = True
 ) -> Numbers:
     """The largest difference, its share of the largest expected number, and the milliseconds of a call.
 
-    bound: of the share (default: the bench's). Raises `TooFar` beyond it, and where a number is none.
+    bound: of the share (default: the device's). Raises `TooFar` beyond it, and where a number is none.
     """
     found, wide = call().double(), expected.double()
     difference, largest = float((found - wide).abs().max()), float(wide.abs().max())
     share = difference / largest if math.isfinite(difference) else math.inf
     numbers = {"difference": difference, "share": share}
-    if share > (limit := bench.bound if bound is None else bound):
+    if share > (limit := on.bound if bound is None else bound):
         raise TooFar(numbers, limit)
-    return {**numbers, "ms": _milliseconds(call, bench)} if timed else numbers
+    return {**numbers, "ms": _milliseconds(call, on)} if timed else numbers
 
 
-def _milliseconds(call: Callable[[], Tensor], bench: Bench) -> float:
+def _milliseconds(call: Callable[[], Tensor], on: ProbeDevice) -> float:
     """Of one call, the device waited for: the median of three."""
     took = []
     for _ in range(_TURNS):
         began = time.perf_counter()
         call()
-        settle(bench)
+        settle(on)
         took.append(1e3 * (time.perf_counter() - began))
     return median(took)
 
 
-def settle(bench: Bench) -> None:
+def settle(on: ProbeDevice) -> None:
     """Wait for the device; what was queued and failed is raised here."""
-    if bench.card:
-        torch.cuda.synchronize(bench.device)
+    if on.card:
+        torch.cuda.synchronize(on.device)

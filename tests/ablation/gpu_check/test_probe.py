@@ -19,7 +19,7 @@ from ablation.gpu_check.probe import __main__ as child
 from ablation.gpu_check.probe import attention, model, stage
 from ablation.gpu_check.probe.attention import BACKENDS, CHOSEN, COLUMNS, OURS, ROWS
 from ablation.gpu_check.probe.table import probes
-from ablation.gpu_check.probe.trial import Bench, Probe, TooFar, compared
+from ablation.gpu_check.probe.trial import Probe, ProbeDevice, TooFar, compared
 from ablation.gpu_check.record import StageRecord
 from ablation.gpu_check.stages import run_stage
 from sampling.forward.kernels import attention as kernels_attention
@@ -30,7 +30,7 @@ from tests.interpreted import interpreter
 from utils.device.captured import add_failure
 from utils.provenance import ROOT
 
-CPU = Bench(torch.device("cpu"), tiny=True)
+CPU = ProbeDevice(torch.device("cpu"), tiny=True)
 GRID = [(rows, columns) for rows in ROWS for columns in COLUMNS]
 
 
@@ -185,11 +185,11 @@ def fails():
     return first_line(None, 3)
 
 def lost():
-    child._answers = lambda bench: False
+    child._answers = lambda on: False
     fails()
 
 runs = [dict, fails, dies, dict, lambda: time.sleep(600), dict, lost, dict]
-child.probes = lambda bench: [Probe(str(number), compared, run) for number, run in enumerate(runs)]
+child.probes = lambda on: [Probe(str(number), compared, run) for number, run in enumerate(runs)]
 child.HANGS_S = 1.0
 sys.exit(child.main(*sys.argv[1:]))
 """

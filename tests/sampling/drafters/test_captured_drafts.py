@@ -12,14 +12,14 @@ from egag.length_rule import FixedGamma
 from sampling.drafters.captured import DraftingPlan, captured_drafts
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.eagle_mtp import RecurrentDrafter
-from sampling.drafters.growth import Growth
+from sampling.drafters.growth import DraftGrowth
 from sampling.drafters.model import ModelDrafter
 from sampling.forward.graphs.further import Feed, FurtherForwards
 from sampling.forward.graphs.sequence_graphs import width_for
 from sampling.forward.requests import StepGenerator, run_single
 from sampling.forward.runner import ModelRunner
 from sampling.forward.tree import laid_out
-from sampling.heads.fed_drafts import FedDrafts
+from sampling.heads.recurrent_graphs import FedDrafts
 from sampling.proposal import Proposal
 from tests.emulated_graphs import emulate
 from tests.sampling.forward.test_captured import DRAWN, SAMPLED, TREE, pair_of, rounds
@@ -74,7 +74,7 @@ def feed_of(table: Tensor) -> Feed:
 
 
 def plain(plan: DraftingPlan, table: Tensor, rng: CounterRNG) -> Proposal:
-    growth = Growth(FixedGamma(plan.depth), plan.depth, plan.processor, rng, CPU)
+    growth = DraftGrowth(FixedGamma(plan.depth), plan.depth, plan.processor, rng, CPU)
     return run_single(growth.proposal(plan.shape, table[:1], feed_of(table)))
 
 
