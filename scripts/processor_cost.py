@@ -8,7 +8,6 @@ uv run scripts/processor_cost.py [--target-weights int8] [--method mtp] [--lengt
 
 import utils.device.threads  # noqa: F401
 
-import random
 import statistics
 import sys
 from collections.abc import Generator
@@ -23,6 +22,7 @@ from sampling.methods.tables import AR
 from sampling.pair.pair_engine import PairEngine
 from utils.device.machine import Machine, disturbance
 from utils.events import Round
+from utils.numbers.intervals import bootstrap_median
 
 PROMPT = "Write a Python function that merges two sorted lists, with a docstring, and explain how it works."
 CASES = (
@@ -40,13 +40,6 @@ def round_times(engine: PairEngine, method: str, prompt: list[int], **settings: 
     for event in engine.stream(method, values, prompt):
         if isinstance(event, Round):
             yield event.draft_s + event.verify_s + event.other_s
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """The middle 95 % of the medians of 1,000 resamples."""
-    rng = random.Random(0)
-    medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(1000))
-    return medians[25], medians[974]
 
 
 def main(
@@ -78,9 +71,8 @@ def main(
 def _tell(plain: str, options: str, rounds: list[tuple[float, float]]) -> None:
     """rounds: seconds of a round without the options and of the one beside it with them."""
     usual = statistics.median(without for without, _ in rounds)
-    added = [having - without for without, having in rounds]
-    low, high = interval(added)
-    share = f"{statistics.median(added) / usual:.1%} ({low / usual:.1%} to {high / usual:.1%})"
+    added, low, high = bootstrap_median([having - without for without, having in rounds])
+    share = f"{added / usual:.1%} ({low / usual:.1%} to {high / usual:.1%})"
     print(f"{plain} + {options or 'nothing'}: {share} of a round of {usual * 1e3:.2f} ms, {len(rounds)} rounds")
 
 
