@@ -1,12 +1,12 @@
 """The products of rounded weights on CUDA, as far as a machine without a card can tell: arithmetic, shapes, choice."""
 
-import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from sampling.forward.kernels import cuda_formats, formats, int4
+from sampling.forward.kernels import autotuning, cuda_formats, formats, int4
 from sampling.forward.kernels.cuda_formats import (
     CudaInt4Linear,
     CudaInt8Linear,
@@ -157,13 +157,19 @@ def test_a_format_chooses_its_products_by_device_and_shape(monkeypatch: pytest.M
 def test_a_format_that_is_slower_than_full_weights_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Both sides as they are on a CPU; then the format waits before each product."""
+    """By a clock of the test, which products in `Late` move."""
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 1e-6
+        return now[0]
 
     class Late(DenseLinear):
         def product(self, x: torch.Tensor) -> torch.Tensor:
-            time.sleep(0.002)
+            now[0] += 0.002
             return super().product(x)
 
+    monkeypatch.setattr(autotuning, "time", SimpleNamespace(perf_counter=clock))
     for name, kernel, told in (("fast", DenseLinear, []), ("late", Late, ["products in late take longer on cpu"])):
         monkeypatch.setattr(formats, "FORMATS", {name: formats.Format(kernel, kernel)})
         monkeypatch.setattr(formats, "make_linear", DenseLinear if name == "late" else Late)
