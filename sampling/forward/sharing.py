@@ -85,6 +85,7 @@ class SequenceSlot(CachedRunner, RequestingRunner):
         while same < min(most, len(tokens), len(self.held)) and tokens[same] == self.held[same]:
             same += 1
         self._cache.length = self._owner.cache.reachable(self._cache.index, same)
+        self._owner.cache.release(self._cache.index, self._cache.length)
         return self._cache.length
 
     def wipe(self) -> None:
@@ -143,13 +144,15 @@ class SequenceSlot(CachedRunner, RequestingRunner):
 class SharedRunner:
     """A model and the rows of all sequences that have a slot of it. Every result holds until the next call.
 
-    fixed_shapes: its forwards but those of prompts are captured.
+    fixed_shapes: its forwards but those of prompts are captured. blocks: rows lie in blocks, see `BlockRows`.
     """
 
-    def __init__(self, model: Shareable, vocab_size: int | None = None, fixed_shapes: bool = False) -> None:
+    def __init__(
+        self, model: Shareable, vocab_size: int | None = None, fixed_shapes: bool = False, blocks: bool = False
+    ) -> None:
         self.model, self.vocab_size = model, vocab_size or model.vocab_size
         self.window, self.device = model.window, model.device
-        self.cache = model.rows_cache()
+        self.cache = model.rows_cache(blocks=blocks)
         self.graphs = SharedGraphs(self.cache, model.window) if fixed_shapes else None
 
     def another(self) -> SequenceSlot:
@@ -158,7 +161,7 @@ class SharedRunner:
 
     def on(self, model: Any) -> Self:
         """The same for another model of the same vocabulary."""
-        return type(self)(model, self.vocab_size, self.graphs is not None)
+        return type(self)(model, self.vocab_size, self.graphs is not None, self.cache.in_blocks)
 
     @torch.inference_mode()
     def run(self, feeds: Sequence[ForwardInput]) -> list[Output]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from sampling.forward.kernels.attention import attend_on
 from sampling.forward.kernels.batch_invariant import AttentionPattern
 from sampling.forward.kernels.scores import Masks, Scores
+from sampling.forward.triton.attention import SplitKeys
 from utils.device.sent import sent
 
 if TYPE_CHECKING:
@@ -85,36 +86,60 @@ class PaddedAttention:
 class AttentionMetadata:
     """Where the N flat rows of a forward go, `[N * kv_heads]` rows of a layer's buffer, and how they attend.
 
-    rows: `[N]`, where each goes in its own sequence.
+    rows: `[N]`, where each goes in its own sequence. table: `[S, n]`, the blocks of each sequence, where the buffers
+    hold rows in blocks: see `BlockRows`.
     """
 
     places: Tensor
     attending: "Attending"
     rows: Tensor
+    table: Tensor | None = None
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
-        """Flat rows `[N, heads, D]` on the buffers of all sequences, `[B, kv_heads, capacity, D]`."""
+        """Flat rows `[N, heads, D]` on the buffers of all sequences, `[B, kv_heads, capacity, D]`, or on blocks."""
         if isinstance(self.attending, PaddedAttention):
-            return _side_by_side(self.attending, query, keys, values, scores)
-        parts = [_apart(part, query[part.rows], keys, values, scores) for part in self.attending]
+            return _side_by_side(self.attending, query, keys, values, scores, self.table)
+        parts = [_apart(part, query[part.rows], keys, values, scores, self.table) for part in self.attending]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 Attending = PaddedAttention | tuple[PerSequenceAttention, ...]
 
 
-def _side_by_side(side: PaddedAttention, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
+def _side_by_side(
+    side: PaddedAttention, query: Tensor, keys: Tensor, values: Tensor, scores: Scores, table: Tensor | None
+) -> Tensor:
     if side.at is not None:
         rows = (side.part.stop - side.part.start) * side.rows
         query = query.new_zeros(rows, *query.shape[1:]).index_copy_(0, side.at, query)
-    keys, values = keys[side.part], values[side.part]
+    if table is None:
+        keys, values = keys[side.part], values[side.part]
+    elif not isinstance(side.sees, SplitKeys):  # which reads the table itself
+        keys, values = in_rows(keys, table[side.part]), in_rows(values, table[side.part])
     out = attend_on(query, keys, values, side.columns, side.mask, side.sees, scores)
     return out if side.at is None else out.index_select(0, side.at)
 
 
-def _apart(layout: PerSequenceAttention, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
+def _apart(
+    layout: PerSequenceAttention, query: Tensor, keys: Tensor, values: Tensor, scores: Scores, table: Tensor | None
+) -> Tensor:
     place = slice(layout.index, layout.index + 1)
-    return attend_on(query, keys[place], values[place], layout.columns, layout.mask, layout.sees, scores)
+    if table is None:
+        keys, values = keys[place], values[place]
+    else:
+        needed = table.shape[1] if layout.sees is not None else -(-layout.columns // keys.shape[2])
+        keys, values = (in_rows(buffer, table[place, :needed]) for buffer in (keys, values))
+    return attend_on(query, keys, values, layout.columns, layout.mask, layout.sees, scores)
+
+
+def in_rows(blocks: Tensor, table: Tensor) -> Tensor:
+    """The rows of sequences with this table `[S, m]`, of blocks `[blocks, kv_heads, n, D]`: `[S, kv_heads, m n, D]`.
+
+    They are copied.
+    """
+    kv_heads, rows, dim = blocks.shape[1:]
+    gathered = blocks.index_select(0, table.flatten()).view(*table.shape, kv_heads, rows, dim)
+    return gathered.transpose(1, 2).flatten(2, 3)
 
 
 def visible(base: Tensor, seen: Tensor, columns: int) -> Tensor:

@@ -20,19 +20,21 @@ class SplitKeys:
 
     length: `[S]`, the rows that all of a sequence's rows see. behind: `[S, n, m]` int32 of the m rows behind those, how
     many of the rows that a token sees lie behind each; `UNSEEN` where it does not see it. counts: `[S, n]` int32, how
-    many of the m it sees. A window is what has fewer rows behind it than it is wide: see `Masks`.
+    many of the m it sees. A window is what has fewer rows behind it than it is wide: see `Masks`. table: `[S, blocks]`,
+    the blocks of each sequence, where keys and values lie in blocks.
     """
 
     length: Tensor
     behind: Tensor
     counts: Tensor
+    table: Tensor | None = None
 
     @classmethod
-    def of(cls, length: Tensor, seen: Tensor) -> "SplitKeys":
+    def of(cls, length: Tensor, seen: Tensor, table: Tensor | None = None) -> "SplitKeys":
         """length: `[S]`. seen: `[S, n, m]` bool, which of the m rows behind those each of n rows sees."""
         counted = seen.cumsum(-1, dtype=torch.int32)
         counts = counted[..., -1:]
-        return cls(length, (counts - counted).masked_fill_(~seen, UNSEEN), counts.squeeze(-1).contiguous())
+        return cls(length, (counts - counted).masked_fill_(~seen, UNSEEN), counts.squeeze(-1).contiguous(), table)
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scores: Scores = PLAIN_SCORES) -> Tensor:
         """`[S * n, heads, D]` on `[S, kv_heads, capacity, D]` -> `[S * n, heads * D]`: see `AttentionPattern.attend`.
