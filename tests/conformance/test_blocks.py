@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from sampling.batch import Batch, Request, decode_many
 from sampling.forward.caches import blocks
 from sampling.forward.caches.blocks import BlockRows
+from sampling.forward.graphs.shared_graphs import SharedGraphs
 from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner, feed
@@ -40,13 +41,14 @@ def blocked(model: LeanModel, fixed_shapes: bool = False) -> SharedRunner:
     return made
 
 
-def check(drafter: str, processor: LogitsProcessor, size: int) -> None:
+def check(drafter: str, processor: LogitsProcessor, size: int, fixed_shapes: bool = False) -> SharedRunner:
     """All texts of `test_batches`, the target's rows and a drafter model's in blocks."""
-    one, target = case(drafter, forgetful=True), blocked(weights(0))
-    shared = pair(shared=True, share=lambda runner: blocked(runner.model))  # type: ignore[arg-type]
+    one, target = case(drafter, forgetful=True), blocked(weights(0), fixed_shapes)
+    shared = pair(shared=True, share=lambda runner: blocked(runner.model, fixed_shapes))  # type: ignore[arg-type]
     found = together(one, processor, size, shuffled(size), one.drafter(shared), target)
     assert found == alone((drafter,), processor)
     assert target.cache.keys.shape[1] > 2 * size
+    return target
 
 
 @pytest.mark.parametrize("drafter", [*DRAFTERS, "mtp dynamic tree", "medusa static tree", "suffix tree or model"])
@@ -57,6 +59,14 @@ def test_greedy_texts_are_those_of_one_sequence(drafter: str, small: None) -> No
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_drawn_texts_are_those_of_one_sequence(drafter: str, small: None) -> None:
     check(drafter, SAMPLED[0], 3)
+
+
+@pytest.mark.parametrize("drafter", [*DRAFTERS, "mtp dynamic tree", "model + suffix"])
+def test_forwards_of_fixed_shapes_say_the_same(drafter: str, small: None) -> None:
+    """What fills them up goes to the block that nobody has."""
+    for processor in (GREEDY, SAMPLED[0]):
+        target = check(drafter, processor, 3, fixed_shapes=True)
+        assert target.graphs is not None and target.graphs.shapes
 
 
 def model(**changed: Any) -> LeanModel:
@@ -115,8 +125,9 @@ def check_logits(many: SharedRunner, prompts: Sequence[int]) -> None:
 LENGTHS = (255, 3, 256, 257, 510, 100)
 
 
-def test_rows_at_the_edges_of_whole_blocks() -> None:
-    check_logits(blocked(model()), LENGTHS)
+@pytest.mark.parametrize("fixed_shapes", [False, True])
+def test_rows_at_the_edges_of_whole_blocks(fixed_shapes: bool) -> None:
+    check_logits(blocked(model(), fixed_shapes), LENGTHS)
 
 
 def test_rows_have_the_same_bits_where_attention_is_batch_invariant(small: None) -> None:
@@ -238,8 +249,8 @@ class TestPlantedFaults:
     """Each of these breaks something above, so that a green test means what it says."""
 
     @staticmethod
-    def fails(prompts: Sequence[int] = (3, 4, 9, 16)) -> bool:
-        many = blocked(model())
+    def fails(prompts: Sequence[int] = (3, 4, 9, 16), fixed_shapes: bool = False) -> bool:
+        many = blocked(model(), fixed_shapes)
         first = many.another()
         feed(first, text(5, 40))  # whose blocks are used again
         del first
@@ -250,7 +261,7 @@ class TestPlantedFaults:
         return False
 
     def test_nothing_planted(self, small: None) -> None:
-        assert not self.fails()
+        assert not self.fails() and not self.fails(fixed_shapes=True)
 
     def test_a_block_of_another_text(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
         """What is handed out stays free for the next."""
@@ -316,7 +327,26 @@ class TestPlantedFaults:
 
     def test_lines_of_a_table_in_another_order(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(BlockRows, "numbers", lambda self, feeds: range(len(feeds))[::-1])
-        assert self.fails()
+        assert self.fails() and self.fails(fixed_shapes=True)
+
+    def test_a_table_that_is_part_of_a_graph(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        honest, first = BlockRows.lay_out_side, dict[Any, Tensor]()
+
+        def fixed(self: BlockRows, *given: Any) -> None:
+            *others, table = given
+            honest(self, *others, first.setdefault(table.shape, table.clone()))
+
+        monkeypatch.setattr(BlockRows, "lay_out_side", fixed)
+        assert self.fails(fixed_shapes=True)
+
+    def test_rows_that_fill_up_go_to_a_block_of_a_text(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        honest = SharedGraphs._numbered
+
+        def first(self: SharedGraphs, *given: Any) -> Any:
+            return honest(self, *given)._replace(filler=0)
+
+        monkeypatch.setattr(SharedGraphs, "_numbered", first)
+        assert self.fails(fixed_shapes=True)
 
     def test_trees_that_are_not_compacted(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(BlockRows, "move", lambda self, *args: None)
