@@ -39,7 +39,8 @@ class SplitKeys:
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scores: Scores = PLAIN_SCORES) -> Tensor:
         """`[S * n, heads, D]` on `[S, kv_heads, capacity, D]` -> `[S * n, heads * D]`: see `AttentionPattern.attend`.
 
-        The last two dimensions of keys and values lie one row behind the other.
+        With a table, keys and values are `[any, kv_heads, rows of a block, D]`, of which 64 or so many times more are
+        in a block. Their last two dimensions lie one row behind the other.
         """
         out = query.new_empty(query.shape)
         for launch in self.launches(query, keys, values, scores, out):
@@ -52,8 +53,10 @@ class SplitKeys:
         """The two kernels that fill `out`, `[S * n, heads, D]`."""
         from sampling.forward.triton.attention_kernels import attend_part, join_parts
 
-        sequences, kv_heads, capacity, dim = keys.shape
-        rows, fed = self.behind.shape[1:]
+        kv_heads, capacity, dim = keys.shape[1:]
+        sequences, rows, fed = self.behind.shape
+        block, blocks = (0, 0) if self.table is None else (capacity, self.table.shape[1])
+        capacity = blocks * block or capacity
         group = query.shape[1] // kv_heads
         part = columns_of_a_part(rows)
         parts, used = -(-capacity // part), rows * group
@@ -64,12 +67,14 @@ class SplitKeys:
         scale = dim**-0.5 if scores.scale is None else scores.scale
         sizes = {"KV_HEADS": kv_heads, "GROUP": group, "DIM": dim, "WIDE": power_of_two(dim), "PART": part}
         tiles = _tiles(used, sizes["WIDE"], query.element_size())
-        tensors = query, keys, values, self.length, self.behind, self.counts, sums, largest, weights
+        table = self.length if self.table is None else self.table
+        tensors = query, keys, values, table, self.length, self.behind, self.counts, sums, largest, weights
+        strides = *query.stride()[:2], *keys.stride()[:2]
         attending = Launch(
             attend_part,
             (parts, -(-used // tiles["TILE"]), sequences * kv_heads),
-            (*tensors, scale, scores.cap or 1.0, rows, fed, window, capacity, *query.stride()[:2], *keys.stride()[:2]),
-            {**sizes, **tiles, "CAPPED": scores.cap is not None, "WIDENED": interpreted(), **OPTIONS},
+            (*tensors, scale, scores.cap or 1.0, rows, fed, window, capacity, blocks, *strides),
+            {**sizes, **tiles, "BLOCK": block, "CAPPED": scores.cap is not None, "WIDENED": interpreted(), **OPTIONS},
         )
         sinks = sums if scores.sinks is None else scores.sinks
         joining = Launch(

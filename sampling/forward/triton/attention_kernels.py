@@ -27,11 +27,12 @@ def product(left, right, WIDENED: tl.constexpr):
     return tl.dot(left, right, input_precision="ieee")
 
 
-@triton.jit(do_not_specialize=["rows", "fed", "window", "capacity"])
+@triton.jit(do_not_specialize=["rows", "fed", "window", "capacity", "blocks"])
 def attend_part(
     query,  # [sequences * rows, heads, DIM], strides query_row, query_head, 1
-    keys,  # [sequences, kv_heads, capacity, DIM], strides stored_sequence, stored_head, DIM, 1
+    keys,  # [sequences, kv_heads, capacity, DIM], strides stored_sequence, stored_head, DIM, 1; or in blocks
     values,
+    table,  # [sequences, blocks] int64: where keys are [any, kv_heads, BLOCK, DIM], the blocks of each sequence
     length,  # [sequences] int64: rows that all query rows of the sequence see, but for a window
     behind,  # [sequences, rows, fed] int32: see `SplitKeys`
     counts,  # [sequences, rows] int32
@@ -44,6 +45,7 @@ def attend_part(
     fed,
     window,
     capacity,
+    blocks,
     query_row,
     query_head,
     stored_sequence,
@@ -54,7 +56,8 @@ def attend_part(
     WIDE: tl.constexpr,  # DIM as a power of two
     PART: tl.constexpr,
     TILE: tl.constexpr,  # query rows
-    STEP: tl.constexpr,  # columns at a time
+    STEP: tl.constexpr,  # columns at a time, which divide a block
+    BLOCK: tl.constexpr,  # 0 where there are none
     CAPPED: tl.constexpr,
     WIDENED: tl.constexpr,
 ):
@@ -88,6 +91,9 @@ def attend_part(
         for begin in range(first, stop, STEP):
             column = begin + tl.arange(0, STEP)
             there = column < stop
+            if BLOCK:
+                block = tl.load(table + sequence * blocks + begin // BLOCK)
+                stored = block * stored_sequence + kv_head * stored_head - begin // BLOCK * BLOCK * DIM
             key = tl.load(
                 keys + stored + column[None, :] * DIM + wide[:, None],
                 mask=there[None, :] & inside[:, None],
