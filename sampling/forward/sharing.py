@@ -13,7 +13,7 @@ from sampling.forward.caches.attention_metadata import QueryRows, wanted_rows
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.causal_model import CausalModel, Output, Shareable, as_ids
-from sampling.forward.graphs.shared_graphs import SharedGraphs
+from sampling.forward.graphs.block_graphs import graphs_over
 from sampling.forward.requests import ForwardRequest, RequestingRunner
 from sampling.forward.runner import CachedRunner, Runner, Runners
 from utils.device.spare import with_room
@@ -153,7 +153,7 @@ class SharedRunner:
         self.model, self.vocab_size = model, vocab_size or model.vocab_size
         self.window, self.device = model.window, model.device
         self.cache = model.rows_cache(blocks=blocks)
-        self.graphs = SharedGraphs(self.cache, model.window) if fixed_shapes else None
+        self.graphs = graphs_over(self.cache, model.window) if fixed_shapes else None
 
     def another(self) -> SequenceSlot:
         """See `SharedModel.another`."""
@@ -192,9 +192,17 @@ class SharedRunner:
         if self.graphs is None or not self.graphs.can_replay(feeds):
             return self.run_eager(feeds, ids, hidden, wanted)
         count, which = len(ids), wanted_rows(feeds, wanted, self.device)
-        step = partial(_forward, self.model, self.cache, tuple(hidden))
-        logits, *states = self.graphs.replay(feeds, tuple(hidden), step, ids)
-        rows = logits[count - which : count] if isinstance(which, int) else logits.index_select(0, which)
+        kind, inputs = "all logits", [ids]
+        if self.graphs.reads_prompt(feeds):  # of which few logits are asked for
+            if isinstance(which, int):
+                which = torch.arange(count - which, count, device=self.device)
+            kind, inputs = ("some logits", [ids, which]) if len(which) else ("no logits", [ids])
+        step = partial(_forward, self.model, self.cache, tuple(hidden), kind)
+        logits, *states = self.graphs.replay(feeds, (kind, *hidden), step, *inputs)
+        if kind != "all logits":
+            rows = logits[: len(which)]  # type: ignore[arg-type]
+        else:
+            rows = logits[count - which : count] if isinstance(which, int) else logits.index_select(0, which)
         return self._counted(feeds, rows, {layer: state[:count] for layer, state in zip(hidden, states, strict=True)})
 
     @torch.inference_mode()
@@ -217,8 +225,15 @@ class SharedRunner:
 
 
 def _forward(
-    model: Shareable, cache: RowsCache, hidden: tuple[int, ...], positions: Tensor, ids: Tensor
+    model: Shareable,
+    cache: RowsCache,
+    hidden: tuple[int, ...],
+    kind: str,
+    positions: Tensor,
+    ids: Tensor,
+    *which: Tensor,
 ) -> tuple[Tensor, ...]:
-    """(logits of all rows, states of each layer) of ids `[N]`; nothing is read, and no address changes."""
-    logits, states = model.forward(ids, positions, None, cache, hidden, len(ids))
+    """(logits, states of each layer) of ids `[N]`; nothing is read, and no address changes."""
+    rows = which[0] if which else len(ids) if kind == "all logits" else 0
+    logits, states = model.forward(ids, positions, None, cache, hidden, rows)
     return logits, *(states[layer] for layer in hidden)

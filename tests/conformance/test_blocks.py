@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sampling.batch import Batch, Request, decode_many
+from sampling.forward import sharing
 from sampling.forward.caches import blocks
 from sampling.forward.caches.blocks import BlockRows
-from sampling.forward.graphs.shared_graphs import SharedGraphs
+from sampling.forward.graphs import block_graphs
 from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner, feed
@@ -128,6 +129,72 @@ LENGTHS = (255, 3, 256, 257, 510, 100)
 @pytest.mark.parametrize("fixed_shapes", [False, True])
 def test_rows_at_the_edges_of_whole_blocks(fixed_shapes: bool) -> None:
     check_logits(blocked(model(), fixed_shapes), LENGTHS)
+
+
+def check_chunks() -> None:
+    """A prompt that is read in chunks beside the rounds of others, a tree among them, in captured forwards alone."""
+    many = blocked(model(), fixed_shapes=True)
+    prompt, prompts = text(50, 700), (9, 66, 130)
+    slots, late = [many.another() for _ in prompts], many.another()
+    for seed, (slot, length) in enumerate(zip(slots, prompts, strict=True)):
+        feed(slot, text(seed, length))
+    with torch.inference_mode():
+        hidden = ModelRunner(many.model).forward(prompt, hidden=(1,)).hidden[1]
+    expected = [
+        list(play(ModelRunner(many.model), text(at, length), steps_of(at))) for at, length in enumerate(prompts)
+    ]
+    begun = 0
+    for number, chunk in enumerate((500, 3, 70, 127)):
+        fed = [steps_of(seed)[number] for seed in range(len(slots))]
+        bases = [slot.length for slot in slots]
+        feeds = [slot.feed(tokens, parents) for slot, (tokens, parents, _) in zip(slots, fed, strict=True)]
+        feeds.insert(number % 3, late.feed(prompt[begun : begun + chunk], hidden=(1,), rows=0))
+        outputs = many.run(feeds)
+        found = outputs.pop(number % 3)
+        torch.testing.assert_close(found.hidden[1], hidden[begun : begun + chunk], rtol=0.0, atol=1e-12)
+        begun += chunk
+        for seed, output in enumerate(outputs):
+            torch.testing.assert_close(output.logits, expected[seed][number], rtol=0.0, atol=1e-12)
+        for slot, base, (_, _, path) in zip(slots, bases, fed, strict=True):
+            slot.keep(base, path)
+    last = ModelRunner(many.model).forward([*prompt, 5], rows=1).logits
+    torch.testing.assert_close(late.forward([5]).logits, last, rtol=0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_prompts_are_read_in_chunks_beside_rounds(eager: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over fixed shapes, never in shapes that follow what is fed; or all of it in those."""
+    if eager:
+        monkeypatch.setattr(block_graphs.BlockGraphs, "can_replay", lambda self, feeds: False)
+    else:
+        monkeypatch.setattr(SharedRunner, "run_eager", None)
+    check_chunks()
+
+
+@pytest.mark.parametrize(
+    ("counts", "groups", "width"),
+    [
+        ((1,), [(1, 1)], 1),
+        ((1, 1, 1), [(4, 1)], 3),
+        ((500,), [(1, 512)], 512),
+        ((66,), [(1, 128)], 128),
+        ((1, 300, 4), [(2, 5), (1, 512)], 517),
+        ((129, 200, 130, 2), [(1, 2), (4, 256)], 1026),
+    ],
+)
+def test_no_round_is_filled_up_to_a_prompt(
+    counts: Sequence[int], groups: list[tuple[int, int]], width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, found = blocked(model(), fixed_shapes=True), list[tuple[list[tuple[int, int]], int]]()
+    honest = BlockRows.lay_out_groups
+
+    def noted(self: BlockRows, of: Tensor, *given: Any) -> None:
+        found.append(([tuple(seen.shape[:2]) for seen, _ in given[-1]], len(of)))
+        honest(self, of, *given)
+
+    monkeypatch.setattr(BlockRows, "lay_out_groups", noted)
+    many.run([many.another().feed(text(0, count), rows=0) for count in counts])
+    assert found == [(groups, width)]
 
 
 def test_rows_have_the_same_bits_where_attention_is_batch_invariant(small: None) -> None:
@@ -327,26 +394,37 @@ class TestPlantedFaults:
 
     def test_lines_of_a_table_in_another_order(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(BlockRows, "numbers", lambda self, feeds: range(len(feeds))[::-1])
-        assert self.fails() and self.fails(fixed_shapes=True)
+        assert self.fails()
+
+    def test_groups_in_another_order(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        honest = block_graphs._firsts
+        monkeypatch.setattr(block_graphs, "_firsts", lambda groups: honest(groups)[::-1])
+        with pytest.raises((AssertionError, RuntimeError)):
+            check_chunks()
+
+    def test_logits_of_other_rows_than_are_asked_for(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sharing, "wanted_rows", lambda feeds, wanted, device: sum(wanted))
+        with pytest.raises(AssertionError):
+            check_chunks()
 
     def test_a_table_that_is_part_of_a_graph(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-        honest, first = BlockRows.lay_out_side, dict[Any, Tensor]()
+        honest, first = BlockRows.lay_out_groups, dict[Any, Tensor]()
 
         def fixed(self: BlockRows, *given: Any) -> None:
-            *others, table = given
-            honest(self, *others, first.setdefault(table.shape, table.clone()))
+            *others, table, groups = given
+            honest(self, *others, first.setdefault(table.shape, table.clone()), groups)
 
-        monkeypatch.setattr(BlockRows, "lay_out_side", fixed)
+        monkeypatch.setattr(BlockRows, "lay_out_groups", fixed)
         assert self.fails(fixed_shapes=True)
 
     def test_rows_that_fill_up_go_to_a_block_of_a_text(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
-        honest = SharedGraphs._numbered
+        honest = BlockRows.lines
 
-        def first(self: SharedGraphs, *given: Any) -> Any:
-            return honest(self, *given)._replace(filler=0)
+        def with_blocks(self: BlockRows, feeds: Any, width: int) -> list[int]:
+            return honest(self, [feeds[0] if feed is None else feed for feed in feeds], width)
 
-        monkeypatch.setattr(SharedGraphs, "_numbered", first)
-        assert self.fails(fixed_shapes=True)
+        monkeypatch.setattr(BlockRows, "lines", with_blocks)
+        assert self.fails((3, 4, 9, 16, 5), fixed_shapes=True)
 
     def test_trees_that_are_not_compacted(self, small: None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(BlockRows, "move", lambda self, *args: None)

@@ -83,6 +83,19 @@ class PaddedAttention:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupedAttention:
+    """Sequences that attend in groups, those of a group side by side; their rows are laid out one group behind another.
+
+    at: `[N]`, where each flat row lies there; behind all of them where nobody reads it. back: the same, but a row that
+    is there.
+    """
+
+    parts: tuple[PaddedAttention, ...]
+    at: Tensor
+    back: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionMetadata:
     """Where the N flat rows of a forward go, `[N * kv_heads]` rows of a layer's buffer, and how they attend.
 
@@ -99,11 +112,23 @@ class AttentionMetadata:
         """Flat rows `[N, heads, D]` on the buffers of all sequences, `[B, kv_heads, capacity, D]`, or on blocks."""
         if isinstance(self.attending, PaddedAttention):
             return _side_by_side(self.attending, query, keys, values, scores, self.table)
+        if isinstance(self.attending, GroupedAttention):
+            return _in_groups(self.attending, query, keys, values, scores, self.table)
         parts = [_apart(part, query[part.rows], keys, values, scores, self.table) for part in self.attending]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-Attending = PaddedAttention | tuple[PerSequenceAttention, ...]
+Attending = PaddedAttention | GroupedAttention | tuple[PerSequenceAttention, ...]
+
+
+def _in_groups(
+    groups: GroupedAttention, query: Tensor, keys: Tensor, values: Tensor, scores: Scores, table: Tensor | None
+) -> Tensor:
+    sizes = [(side.part.stop - side.part.start) * side.rows for side in groups.parts]
+    laid = query.new_zeros(sum(sizes) + 1, *query.shape[1:]).index_copy_(0, groups.at, query)
+    parts = zip(groups.parts, laid[:-1].split(sizes), strict=True)
+    outs = [_side_by_side(side, rows, keys, values, scores, table) for side, rows in parts]
+    return (outs[0] if len(outs) == 1 else torch.cat(outs)).index_select(0, groups.back)
 
 
 def _side_by_side(
@@ -115,7 +140,8 @@ def _side_by_side(
     if table is None:
         keys, values = keys[side.part], values[side.part]
     elif not isinstance(side.sees, SplitKeys):  # which reads the table itself
-        keys, values = in_rows(keys, table[side.part]), in_rows(values, table[side.part])
+        lines = table[side.part, : _blocks(side, keys, table)]
+        keys, values = in_rows(keys, lines), in_rows(values, lines)
     out = attend_on(query, keys, values, side.columns, side.mask, side.sees, scores)
     return out if side.at is None else out.index_select(0, side.at)
 
@@ -127,9 +153,14 @@ def _apart(
     if table is None:
         keys, values = keys[place], values[place]
     else:
-        needed = table.shape[1] if layout.sees is not None else -(-layout.columns // keys.shape[2])
-        keys, values = (in_rows(buffer, table[place, :needed]) for buffer in (keys, values))
+        lines = table[place, : _blocks(layout, keys, table)]
+        keys, values = in_rows(keys, lines), in_rows(values, lines)
     return attend_on(query, keys, values, layout.columns, layout.mask, layout.sees, scores)
+
+
+def _blocks(layout: PaddedAttention | PerSequenceAttention, keys: Tensor, table: Tensor) -> int:
+    """How many blocks of a sequence are gathered; a pattern says what it reads, so that it has all."""
+    return table.shape[1] if layout.sees is not None else -(-layout.columns // keys.shape[2])
 
 
 def in_rows(blocks: Tensor, table: Tensor) -> Tensor:

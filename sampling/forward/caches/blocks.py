@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from sampling.forward.caches import cache
-from sampling.forward.caches.attention_metadata import AttentionMetadata, PerSequenceAttention, QueryRows, in_rows
+from sampling.forward.caches.attention_metadata import (
+    AttentionMetadata,
+    GroupedAttention,
+    PaddedAttention,
+    PerSequenceAttention,
+    QueryRows,
+    in_rows,
+)
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_alone import Buffers
 from sampling.forward.kernels.batch_invariant import AttentionPattern, columns_for
@@ -110,19 +117,37 @@ class BlockRows(RowsCache):
             new[:, :there] = held
         self._spare += range(blocks - 1, max(there, 1) - 1, -1)
 
-    def table_of(self, feeds: Sequence[QueryRows], sequences: int = 0, columns: int = 0) -> Tensor:
-        """The blocks of each feed's sequence, `[sequences, columns / BLOCK]`, filled up with block 0.
+    def table_of(self, feeds: Sequence[QueryRows]) -> Tensor:
+        """The blocks of each feed's sequence, `[S, n]`, which end with block 0."""
+        columns = max(feed.start + feed.count for feed in feeds)
+        if self._batch_invariant:
+            columns = columns_for(columns, self.keys.dtype, self.keys.shape[4])
+        width = -(-columns // BLOCK)
+        return sent(self.lines(feeds, width), self.device).view(len(feeds), width)
 
-        sequences, columns: those of the feeds where more are not asked for.
+    def lines(self, feeds: Sequence[QueryRows | None], width: int) -> list[int]:
+        """The same with so many blocks each, one line behind the other; None has block 0 alone."""
+        lines = [[] if feed is None else self.tables[feed.slot.index][:width] for feed in feeds]
+        return [block for line in lines for block in (*line, *[0] * (width - len(line)))]
+
+    def lay_out_groups(
+        self, of: Tensor, rows: Tensor, at: Tensor, base: Tensor, table: Tensor, groups: Sequence[tuple[Tensor, int]]
+    ) -> None:
+        """Prepare a captured forward of groups of sequences, each side by side: see `RowsCache.lay_out_side`.
+
+        of: `[N]`, whose line of the table `[S, n]` each flat row has. at: `[N]`, where it lies among the sequences x
+        rows of all groups, one group behind the other; the next number for rows that nobody reads. base: `[S]`.
+        groups: `seen` and columns of each.
         """
-        if not columns:
-            columns = max(feed.start + feed.count for feed in feeds)
-            if self._batch_invariant:
-                columns = columns_for(columns, self.keys.dtype, self.keys.shape[4])
-        width, sequences = -(-columns // BLOCK), sequences or len(feeds)
-        lines = [self.tables[feed.slot.index][:width] for feed in feeds]
-        flat = [block for line in lines for block in (*line, *[0] * (width - len(line)))]
-        return sent([*flat, *[0] * (width * (sequences - len(feeds)))], self.device).view(sequences, width)
+        first, parts = 0, list[PaddedAttention]()
+        for seen, columns in groups:
+            part = slice(first, first + len(seen))
+            lines = table[part, : -(-columns // BLOCK)]
+            parts.append(self._captured(part, base[part], seen, columns, None, lines))
+            first = part.stop
+        last = sum(seen.shape[0] * seen.shape[1] for seen, _ in groups) - 1
+        grouped = GroupedAttention(tuple(parts), at, at.clamp(max=last))
+        self.layout = AttentionMetadata(self.stored(of, rows, table), grouped, rows, table)
 
     def stored(self, of: Tensor, places: Tensor, table: Tensor | None = None) -> Tensor:
         """See `RowsCache.stored`; `of` counts the lines of the table."""

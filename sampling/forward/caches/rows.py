@@ -125,28 +125,25 @@ class RowsCache:
         sees = SplitKeys.of(base, seen.unsqueeze(0))
         self.layout = FixedLayout(self.buffers(index), rows, self.keys.shape[3], None, sees)
 
-    def lay_out_side(
-        self,
-        of: Tensor,
-        rows: Tensor,
-        at: Tensor,
-        base: Tensor,
-        seen: Tensor,
-        columns: int,
-        table: Tensor | None = None,
-    ) -> None:
+    def lay_out_side(self, of: Tensor, rows: Tensor, at: Tensor, base: Tensor, seen: Tensor, columns: int) -> None:
         """The same for many sequences side by side, the first of all.
 
         of, rows: `[N]`, whose each flat row is and where it goes there. at: `[N]`, where it lies among `sequences x
         rows`. base: `[sequences]`, rows that all of a sequence's rows see. seen: `[sequences, rows, m]` bool, which of
-        the m rows behind those each sees. table: see `table_of`; `of` then counts its lines.
+        the m rows behind those each sees.
         """
+        side = self._captured(slice(0, len(base)), base, seen, columns, at)
+        self.layout = AttentionMetadata(self.stored(of, rows), side, rows)
+
+    def _captured(
+        self, part: slice, base: Tensor, seen: Tensor, columns: int, at: Tensor | None, table: Tensor | None = None
+    ) -> PaddedAttention:
+        """How the sequences of a part attend side by side, all of it on the device."""
         if self.split_keys:
             mask, sees = None, SplitKeys.of(base, seen, table)
         else:
             mask, sees = self.folded(cache.additive(visible(base, seen, columns), self.keys.dtype)), None
-        side = PaddedAttention(slice(0, len(base)), seen.shape[1], columns, at, mask, sees)
-        self.layout = AttentionMetadata(self.stored(of, rows, table), side, rows, table)
+        return PaddedAttention(part, seen.shape[1], columns, at, mask, sees)
 
     def buffers(self, index: int) -> Buffers:
         """Where one sequence's rows are, good until there is more room."""
@@ -165,7 +162,7 @@ class RowsCache:
         """The number of each feed's sequence among those of a forward: its place."""
         return [feed.slot.index for feed in feeds]
 
-    def table_of(self, feeds: Sequence[QueryRows], sequences: int = 0, columns: int = 0) -> Tensor | None:
+    def table_of(self, feeds: Sequence[QueryRows]) -> Tensor | None:
         """Where the rows of these sequences lie, if not in parts of the buffer: see `BlockRows`."""
         return None
 

@@ -144,16 +144,7 @@ class WindowedRowsCache(RowsCache):
         gone = self.last.gone_there[index : index + 1]
         self.last.lay_out_split(index, rows - gone, base - gone, seen)
 
-    def lay_out_side(
-        self,
-        of: Tensor,
-        rows: Tensor,
-        at: Tensor,
-        base: Tensor,
-        seen: Tensor,
-        columns: int,
-        table: Tensor | None = None,
-    ) -> None:
+    def lay_out_side(self, of: Tensor, rows: Tensor, at: Tensor, base: Tensor, seen: Tensor, columns: int) -> None:
         """See `RowsCache.lay_out_side`."""
         super().lay_out_side(of, rows, at, base, seen, columns)
         gone = self.last.gone_there

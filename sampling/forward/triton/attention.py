@@ -55,8 +55,9 @@ class SplitKeys:
 
         kv_heads, capacity, dim = keys.shape[1:]
         sequences, rows, fed = self.behind.shape
-        block, blocks = (0, 0) if self.table is None else (capacity, self.table.shape[1])
-        capacity = blocks * block or capacity
+        block, line = 0, 0  # rows of a block, and how far a line of the table is from the next
+        if self.table is not None:
+            block, line, capacity = capacity, self.table.stride(0), capacity * self.table.shape[1]
         group = query.shape[1] // kv_heads
         part = columns_of_a_part(rows)
         parts, used = -(-capacity // part), rows * group
@@ -73,7 +74,7 @@ class SplitKeys:
         attending = Launch(
             attend_part,
             (parts, -(-used // tiles["TILE"]), sequences * kv_heads),
-            (*tensors, scale, scores.cap or 1.0, rows, fed, window, capacity, blocks, *strides),
+            (*tensors, scale, scores.cap or 1.0, rows, fed, window, capacity, line, *strides),
             {**sizes, **tiles, "BLOCK": block, "CAPPED": scores.cap is not None, "WIDENED": interpreted(), **OPTIONS},
         )
         sinks = sums if scores.sinks is None else scores.sinks

@@ -27,12 +27,12 @@ def product(left, right, WIDENED: tl.constexpr):
     return tl.dot(left, right, input_precision="ieee")
 
 
-@triton.jit(do_not_specialize=["rows", "fed", "window", "capacity", "blocks"])
+@triton.jit(do_not_specialize=["rows", "fed", "window", "capacity", "table_line"])
 def attend_part(
     query,  # [sequences * rows, heads, DIM], strides query_row, query_head, 1
     keys,  # [sequences, kv_heads, capacity, DIM], strides stored_sequence, stored_head, DIM, 1; or in blocks
     values,
-    table,  # [sequences, blocks] int64: where keys are [any, kv_heads, BLOCK, DIM], the blocks of each sequence
+    table,  # [sequences, any], strides table_line, 1: where keys are [any, kv_heads, BLOCK, DIM], the blocks of each
     length,  # [sequences] int64: rows that all query rows of the sequence see, but for a window
     behind,  # [sequences, rows, fed] int32: see `SplitKeys`
     counts,  # [sequences, rows] int32
@@ -45,7 +45,7 @@ def attend_part(
     fed,
     window,
     capacity,
-    blocks,
+    table_line,
     query_row,
     query_head,
     stored_sequence,
@@ -92,7 +92,7 @@ def attend_part(
             column = begin + tl.arange(0, STEP)
             there = column < stop
             if BLOCK:
-                block = tl.load(table + sequence * blocks + begin // BLOCK)
+                block = tl.load(table + sequence * table_line + begin // BLOCK)
                 stored = block * stored_sequence + kv_head * stored_head - begin // BLOCK * BLOCK * DIM
             key = tl.load(
                 keys + stored + column[None, :] * DIM + wide[:, None],
