@@ -84,16 +84,21 @@ def attend_part(
             other=0.0,
         )
         count = tl.load(counts + row, mask=used, other=0)
-        stored = sequence * stored_sequence + kv_head * stored_head
+        lines = table + sequence * table_line
+        if BLOCK and BLOCK % PART == 0:  # a part lies in one block
+            number = part * PART // BLOCK
+            stored = tl.load(lines + number) * stored_sequence + kv_head * stored_head - number * (BLOCK * DIM)
+        else:
+            stored = sequence * stored_sequence + kv_head * stored_head
         most = tl.full([TILE], float("-inf"), tl.float32)
         total = tl.zeros([TILE], tl.float32)
         summed = tl.zeros([TILE, WIDE], tl.float32)
         for begin in range(first, stop, STEP):
             column = begin + tl.arange(0, STEP)
             there = column < stop
-            if BLOCK:
-                block = tl.load(table + sequence * table_line + begin // BLOCK)
-                stored = block * stored_sequence + kv_head * stored_head - begin // BLOCK * BLOCK * DIM
+            if BLOCK and BLOCK % PART != 0:
+                number = begin // BLOCK
+                stored = tl.load(lines + number) * stored_sequence + kv_head * stored_head - number * (BLOCK * DIM)
             key = tl.load(
                 keys + stored + column[None, :] * DIM + wide[:, None],
                 mask=there[None, :] & inside[:, None],
