@@ -14,6 +14,7 @@ from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.causal_model import CausalModel, Output, Shareable, as_ids
 from sampling.forward.graphs.block_graphs import graphs_over
+from sampling.forward.graphs.shared_graphs import SharedGraphs
 from sampling.forward.requests import ForwardRequest, RequestingRunner
 from sampling.forward.runner import CachedRunner, Runner, Runners
 from utils.device.spare import with_room
@@ -192,18 +193,23 @@ class SharedRunner:
         if self.graphs is None or not self.graphs.can_replay(feeds):
             return self.run_eager(feeds, ids, hidden, wanted)
         count, which = len(ids), wanted_rows(feeds, wanted, self.device)
-        kind, inputs = "all logits", [ids]
-        if self.graphs.reads_prompt(feeds):  # of which few logits are asked for
+        if self.graphs.reads_prompt(feeds):  # of which few logits are asked for, if any
             if isinstance(which, int):
                 which = torch.arange(count - which, count, device=self.device)
-            kind, inputs = ("some logits", [ids, which]) if len(which) else ("no logits", [ids])
-        step = partial(_forward, self.model, self.cache, tuple(hidden), kind)
-        logits, *states = self.graphs.replay(feeds, (kind, *hidden), step, *inputs)
-        if kind != "all logits":
-            rows = logits[: len(which)]  # type: ignore[arg-type]
+            asked = [which] if len(which) else []
+            logits, *states = self._replayed(self.graphs, feeds, hidden, "some" if asked else "none", ids, *asked)
+            rows = logits[: len(which)]
         else:
+            logits, *states = self._replayed(self.graphs, feeds, hidden, "all", ids)
             rows = logits[count - which : count] if isinstance(which, int) else logits.index_select(0, which)
         return self._counted(feeds, rows, {layer: state[:count] for layer, state in zip(hidden, states, strict=True)})
+
+    def _replayed(
+        self, graphs: SharedGraphs, feeds: Sequence[QueryRows], hidden: Sequence[int], logits: str, *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        """What `_forward` gives. logits: of which rows."""
+        step = partial(_forward, self.model, self.cache, tuple(hidden), logits)
+        return graphs.replay(feeds, (logits, *hidden), step, *inputs)
 
     @torch.inference_mode()
     def run_eager(
@@ -228,12 +234,15 @@ def _forward(
     model: Shareable,
     cache: RowsCache,
     hidden: tuple[int, ...],
-    kind: str,
+    wanted: str,
     positions: Tensor,
     ids: Tensor,
     *which: Tensor,
 ) -> tuple[Tensor, ...]:
-    """(logits, states of each layer) of ids `[N]`; nothing is read, and no address changes."""
-    rows = which[0] if which else len(ids) if kind == "all logits" else 0
+    """(logits, states of each layer) of ids `[N]`; nothing is read, and no address changes.
+
+    wanted: of which rows there are logits: "all", "some" (which, `[m]`) or "none".
+    """
+    rows = which[0] if which else len(ids) if wanted == "all" else 0
     logits, states = model.forward(ids, positions, None, cache, hidden, rows)
     return logits, *(states[layer] for layer in hidden)

@@ -18,9 +18,13 @@ from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner, feed
 from sampling.forward.sharing import SequenceSlot, SharedRunner
+from sampling.pair import share
+from sampling.pair.share import shared_runner
 from tests.conformance.matrix import case
 from tests.conformance.test_batches import GREEDY, SAMPLED, alone, pair, shuffled, together, weights
+from tests.emulated_graphs import emulate
 from tests.tiny import llama, random_model
+from utils.device.captured import failures
 from utils.errors import UserError
 from utils.logits_processor import LogitsProcessor
 
@@ -169,6 +173,20 @@ def test_prompts_are_read_in_chunks_beside_rounds(eager: bool, monkeypatch: pyte
     else:
         monkeypatch.setattr(SharedRunner, "run_eager", None)
     check_chunks()
+
+
+def test_captures_of_chunks_hold_nothing_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    emulate(monkeypatch)
+    before = failures()
+    check_chunks()
+    assert failures() == before
+
+
+def test_captured_forwards_have_blocks_where_our_kernel_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for reads in (False, True):
+        monkeypatch.setattr(share, "splits_keys", lambda *about, reads=reads: reads)
+        assert shared_runner(ModelRunner.with_graphs(model())).cache.in_blocks is reads
+        assert not shared_runner(ModelRunner(model())).cache.in_blocks
 
 
 @pytest.mark.parametrize(

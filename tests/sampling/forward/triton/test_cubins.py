@@ -64,7 +64,8 @@ def test_attention_with_split_keys_in_blocks(
     keys = torch.empty(9, 2, 256, dim, dtype=dtype)
     seen, table = torch.ones(2, rows, rows, dtype=torch.bool), torch.ones(2, 16, dtype=torch.long)
     sees = SplitKeys.of(torch.tensor([5, 9]), seen, table)
-    attending, joining = sees.launches(query, keys, keys, Scores(), torch.empty_like(query))
+    scores = Scores(cap=1.0, sinks=torch.empty(2 * group, dtype=dtype))
+    attending, joining = sees.launches(query, keys, keys, scores, torch.empty_like(query))
     assert attending.grid[0] == 4096 // attending.constants["PART"]
     assert 256 % attending.constants["STEP"] == 0
     code = compiled(attending, capability, tmp_path)
