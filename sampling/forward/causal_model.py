@@ -102,8 +102,11 @@ class Output:
 class Shareable(CausalModel, Protocol):
     """A model whose forward runs over the flat rows of many sequences as well."""
 
-    def rows_cache(self, whole: bool = False) -> RowsCache:
-        """An empty cache for many sequences. whole: it keeps rows that no later token sees as well."""
+    def rows_cache(self, whole: bool = False, blocks: bool = False) -> RowsCache:
+        """An empty cache for many sequences. whole: it keeps rows that no later token sees as well.
+
+        blocks: its rows lie in blocks, where the model can have that: see `BlockRows`.
+        """
         ...
 
     def forward(

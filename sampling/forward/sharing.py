@@ -13,6 +13,7 @@ from sampling.forward.caches.attention_metadata import QueryRows, wanted_rows
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.causal_model import CausalModel, Output, Shareable, as_ids
+from sampling.forward.graphs.block_graphs import graphs_over
 from sampling.forward.graphs.shared_graphs import SharedGraphs
 from sampling.forward.requests import ForwardRequest, RequestingRunner
 from sampling.forward.runner import CachedRunner, Runner, Runners
@@ -85,6 +86,7 @@ class SequenceSlot(CachedRunner, RequestingRunner):
         while same < min(most, len(tokens), len(self.held)) and tokens[same] == self.held[same]:
             same += 1
         self._cache.length = self._owner.cache.reachable(self._cache.index, same)
+        self._owner.cache.release(self._cache.index, self._cache.length)
         return self._cache.length
 
     def wipe(self) -> None:
@@ -143,14 +145,16 @@ class SequenceSlot(CachedRunner, RequestingRunner):
 class SharedRunner:
     """A model and the rows of all sequences that have a slot of it. Every result holds until the next call.
 
-    fixed_shapes: its forwards but those of prompts are captured.
+    fixed_shapes: its forwards but those of prompts are captured. blocks: rows lie in blocks, see `BlockRows`.
     """
 
-    def __init__(self, model: Shareable, vocab_size: int | None = None, fixed_shapes: bool = False) -> None:
+    def __init__(
+        self, model: Shareable, vocab_size: int | None = None, fixed_shapes: bool = False, blocks: bool = False
+    ) -> None:
         self.model, self.vocab_size = model, vocab_size or model.vocab_size
         self.window, self.device = model.window, model.device
-        self.cache = model.rows_cache()
-        self.graphs = SharedGraphs(self.cache, model.window) if fixed_shapes else None
+        self.cache = model.rows_cache(blocks=blocks)
+        self.graphs = graphs_over(self.cache, model.window) if fixed_shapes else None
 
     def another(self) -> SequenceSlot:
         """See `SharedModel.another`."""
@@ -158,7 +162,7 @@ class SharedRunner:
 
     def on(self, model: Any) -> Self:
         """The same for another model of the same vocabulary."""
-        return type(self)(model, self.vocab_size, self.graphs is not None)
+        return type(self)(model, self.vocab_size, self.graphs is not None, self.cache.in_blocks)
 
     @torch.inference_mode()
     def run(self, feeds: Sequence[ForwardInput]) -> list[Output]:
@@ -189,10 +193,23 @@ class SharedRunner:
         if self.graphs is None or not self.graphs.can_replay(feeds):
             return self.run_eager(feeds, ids, hidden, wanted)
         count, which = len(ids), wanted_rows(feeds, wanted, self.device)
-        step = partial(_forward, self.model, self.cache, tuple(hidden))
-        logits, *states = self.graphs.replay(feeds, tuple(hidden), step, ids)
-        rows = logits[count - which : count] if isinstance(which, int) else logits.index_select(0, which)
+        if self.graphs.reads_prompt(feeds):  # of which few logits are asked for, if any
+            if isinstance(which, int):
+                which = torch.arange(count - which, count, device=self.device)
+            asked = [which] if len(which) else []
+            logits, *states = self._replayed(self.graphs, feeds, hidden, "some" if asked else "none", ids, *asked)
+            rows = logits[: len(which)]
+        else:
+            logits, *states = self._replayed(self.graphs, feeds, hidden, "all", ids)
+            rows = logits[count - which : count] if isinstance(which, int) else logits.index_select(0, which)
         return self._counted(feeds, rows, {layer: state[:count] for layer, state in zip(hidden, states, strict=True)})
+
+    def _replayed(
+        self, graphs: SharedGraphs, feeds: Sequence[QueryRows], hidden: Sequence[int], logits: str, *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        """What `_forward` gives. logits: of which rows."""
+        step = partial(_forward, self.model, self.cache, tuple(hidden), logits)
+        return graphs.replay(feeds, (logits, *hidden), step, *inputs)
 
     @torch.inference_mode()
     def run_eager(
@@ -214,8 +231,18 @@ class SharedRunner:
 
 
 def _forward(
-    model: Shareable, cache: RowsCache, hidden: tuple[int, ...], positions: Tensor, ids: Tensor
+    model: Shareable,
+    cache: RowsCache,
+    hidden: tuple[int, ...],
+    wanted: str,
+    positions: Tensor,
+    ids: Tensor,
+    *which: Tensor,
 ) -> tuple[Tensor, ...]:
-    """(logits of all rows, states of each layer) of ids `[N]`; nothing is read, and no address changes."""
-    logits, states = model.forward(ids, positions, None, cache, hidden, len(ids))
+    """(logits, states of each layer) of ids `[N]`; nothing is read, and no address changes.
+
+    wanted: of which rows there are logits: "all", "some" (which, `[m]`) or "none".
+    """
+    rows = which[0] if which else len(ids) if wanted == "all" else 0
+    logits, states = model.forward(ids, positions, None, cache, hidden, rows)
     return logits, *(states[layer] for layer in hidden)

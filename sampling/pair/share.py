@@ -12,6 +12,7 @@ from sampling.forward.numerics_check import FORWARD_ERRORS, all_close, probe_tok
 from sampling.forward.runner import ModelRunner, Runner, has_one_width
 from sampling.forward.sharded.model import ShardedModel
 from sampling.forward.sharing import SharedRunner
+from sampling.forward.triton.checked import splits_keys
 from utils.errors import UserError
 from utils.text import first_line
 
@@ -32,8 +33,11 @@ def shared_runner(runner: Runner) -> SharedRunner:
             f"{name} takes one sequence at a time: all its forwards have one width (batch_invariant on); "
             "expected no batch, or batch_invariant off"
         )
-    lean = isinstance(model, LeanModel) and not model.batch_invariant
-    return SharedRunner(model, runner.vocab_size, lean and isinstance(runner, ModelRunner) and runner.fixed_shapes)
+    if not isinstance(model, LeanModel) or model.batch_invariant or not isinstance(runner, ModelRunner):
+        return SharedRunner(model, runner.vocab_size)
+    fixed = runner.fixed_shapes
+    in_place = fixed and splits_keys(model.device, model.dtype, model.blocks.shape)  # elsewhere blocks are gathered
+    return SharedRunner(model, runner.vocab_size, fixed, in_place)
 
 
 @torch.inference_mode()

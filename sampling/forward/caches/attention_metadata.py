@@ -11,6 +11,7 @@ from torch import Tensor
 from sampling.forward.kernels.attention import attend_on
 from sampling.forward.kernels.batch_invariant import AttentionPattern
 from sampling.forward.kernels.scores import Masks, Scores
+from sampling.forward.triton.attention import SplitKeys
 from utils.device.sent import sent
 
 if TYPE_CHECKING:
@@ -82,39 +83,94 @@ class PaddedAttention:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupedAttention:
+    """Sequences that attend in groups, those of a group side by side; their rows are laid out one group behind another.
+
+    at: `[N]`, where each flat row lies there; behind all of them where nobody reads it. back: the same, but a row that
+    is there.
+    """
+
+    parts: tuple[PaddedAttention, ...]
+    at: Tensor
+    back: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionMetadata:
     """Where the N flat rows of a forward go, `[N * kv_heads]` rows of a layer's buffer, and how they attend.
 
-    rows: `[N]`, where each goes in its own sequence.
+    rows: `[N]`, where each goes in its own sequence. table: `[S, n]`, the blocks of each sequence, where the buffers
+    hold rows in blocks: see `BlockRows`.
     """
 
     places: Tensor
     attending: "Attending"
     rows: Tensor
+    table: Tensor | None = None
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
-        """Flat rows `[N, heads, D]` on the buffers of all sequences, `[B, kv_heads, capacity, D]`."""
+        """Flat rows `[N, heads, D]` on the buffers of all sequences, `[B, kv_heads, capacity, D]`, or on blocks."""
         if isinstance(self.attending, PaddedAttention):
-            return _side_by_side(self.attending, query, keys, values, scores)
-        parts = [_apart(part, query[part.rows], keys, values, scores) for part in self.attending]
+            return _side_by_side(self.attending, query, keys, values, scores, self.table)
+        if isinstance(self.attending, GroupedAttention):
+            return _in_groups(self.attending, query, keys, values, scores, self.table)
+        parts = [_apart(part, query[part.rows], keys, values, scores, self.table) for part in self.attending]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-Attending = PaddedAttention | tuple[PerSequenceAttention, ...]
+Attending = PaddedAttention | GroupedAttention | tuple[PerSequenceAttention, ...]
 
 
-def _side_by_side(side: PaddedAttention, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
+def _in_groups(
+    groups: GroupedAttention, query: Tensor, keys: Tensor, values: Tensor, scores: Scores, table: Tensor | None
+) -> Tensor:
+    sizes = [(side.part.stop - side.part.start) * side.rows for side in groups.parts]
+    laid = query.new_zeros(sum(sizes) + 1, *query.shape[1:]).index_copy_(0, groups.at, query)
+    parts = zip(groups.parts, laid[:-1].split(sizes), strict=True)
+    outs = [_side_by_side(side, rows, keys, values, scores, table) for side, rows in parts]
+    return (outs[0] if len(outs) == 1 else torch.cat(outs)).index_select(0, groups.back)
+
+
+def _side_by_side(
+    side: PaddedAttention, query: Tensor, keys: Tensor, values: Tensor, scores: Scores, table: Tensor | None
+) -> Tensor:
     if side.at is not None:
         rows = (side.part.stop - side.part.start) * side.rows
         query = query.new_zeros(rows, *query.shape[1:]).index_copy_(0, side.at, query)
-    keys, values = keys[side.part], values[side.part]
+    if table is None:
+        keys, values = keys[side.part], values[side.part]
+    elif not isinstance(side.sees, SplitKeys):  # which reads the table itself
+        lines = table[side.part, : _blocks(side, keys, table)]
+        keys, values = in_rows(keys, lines), in_rows(values, lines)
     out = attend_on(query, keys, values, side.columns, side.mask, side.sees, scores)
     return out if side.at is None else out.index_select(0, side.at)
 
 
-def _apart(layout: PerSequenceAttention, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
+def _apart(
+    layout: PerSequenceAttention, query: Tensor, keys: Tensor, values: Tensor, scores: Scores, table: Tensor | None
+) -> Tensor:
     place = slice(layout.index, layout.index + 1)
-    return attend_on(query, keys[place], values[place], layout.columns, layout.mask, layout.sees, scores)
+    if table is None:
+        keys, values = keys[place], values[place]
+    else:
+        lines = table[place, : _blocks(layout, keys, table)]
+        keys, values = in_rows(keys, lines), in_rows(values, lines)
+    return attend_on(query, keys, values, layout.columns, layout.mask, layout.sees, scores)
+
+
+def _blocks(layout: PaddedAttention | PerSequenceAttention, keys: Tensor, table: Tensor) -> int:
+    """How many blocks of a sequence are gathered; a pattern says what it reads, so that it has all."""
+    return table.shape[1] if layout.sees is not None else -(-layout.columns // keys.shape[2])
+
+
+def in_rows(blocks: Tensor, table: Tensor) -> Tensor:
+    """The rows of sequences with this table `[S, m]`, of blocks `[blocks, kv_heads, n, D]`: `[S, kv_heads, m n, D]`.
+
+    They are copied.
+    """
+    kv_heads, rows, dim = blocks.shape[1:]
+    gathered = blocks.index_select(0, table.flatten()).view(*table.shape, kv_heads, rows, dim)
+    return gathered.transpose(1, 2).flatten(2, 3)
 
 
 def visible(base: Tensor, seen: Tensor, columns: int) -> Tensor:

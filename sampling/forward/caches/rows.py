@@ -44,6 +44,7 @@ class RowsCache:
     """
 
     layout: AttentionMetadata | AloneLayout
+    in_blocks = False
 
     def __init__(
         self,
@@ -68,13 +69,17 @@ class RowsCache:
 
     def take(self, owner: object) -> int:
         """A place that nobody has, the lowest, for as long as `owner` lives."""
+        index = self._lowest_free()
+        self.wipe(index)
+        finalize(owner, self._free.append, index)
+        return index
+
+    def _lowest_free(self) -> int:
         if not self._free:
             self._free.append(self.taken)
             self.taken += 1
         index = min(self._free)
         self._free.remove(index)
-        self.wipe(index)
-        finalize(owner, self._free.append, index)
         return index
 
     @torch.inference_mode()
@@ -85,20 +90,21 @@ class RowsCache:
 
     def lay_out(self, feeds: Sequence[QueryRows]) -> Tensor:
         """Prepare the next forward, and make room for it; the positions `[N]` of the flat rows."""
-        self.make_room(max(feed.start + feed.count for feed in feeds))
+        self.make_room_for(feeds)
         if len(feeds) == 1 and not self._padded:
             return self._lay_out_alone(feeds[0], *self._sees(feeds[0]))
         starts = [feed.start for feed in feeds]
         rows = [start + row for start, feed in zip(starts, feeds, strict=True) for row in range(feed.count)]
-        where = [feed.slot.index for feed in feeds for _ in range(feed.count)]
+        where = [number for number, feed in zip(self.numbers(feeds), feeds, strict=True) for _ in range(feed.count)]
         flat = sent([*rows, *where], self.device)
         places, of = flat[: len(rows)], flat[len(rows) :]
-        self.layout = AttentionMetadata(self.stored(of, places), self._attending(feeds), places)
+        table = self.table_of(feeds)
+        self.layout = AttentionMetadata(self.stored(of, places, table), self._attending(feeds), places, table)
         return self._positions(feeds, places)
 
     def lay_out_writes(self, feed: QueryRows) -> Tensor:
         """`lay_out` for rows of one sequence that are stored and attend to nothing."""
-        self.make_room(feed.start + feed.count)
+        self.make_room_for([feed])
         return self._lay_out_alone(feed, None, None)
 
     def _lay_out_alone(self, feed: QueryRows, mask: Masks | None, sees: AttentionPattern | None) -> Tensor:
@@ -126,12 +132,18 @@ class RowsCache:
         rows`. base: `[sequences]`, rows that all of a sequence's rows see. seen: `[sequences, rows, m]` bool, which of
         the m rows behind those each sees.
         """
+        side = self._captured(slice(0, len(base)), base, seen, columns, at)
+        self.layout = AttentionMetadata(self.stored(of, rows), side, rows)
+
+    def _captured(
+        self, part: slice, base: Tensor, seen: Tensor, columns: int, at: Tensor | None, table: Tensor | None = None
+    ) -> PaddedAttention:
+        """How the sequences of a part attend side by side, all of it on the device."""
         if self.split_keys:
-            mask, sees = None, SplitKeys.of(base, seen)
+            mask, sees = None, SplitKeys.of(base, seen, table)
         else:
             mask, sees = self.folded(cache.additive(visible(base, seen, columns), self.keys.dtype)), None
-        side = PaddedAttention(slice(0, len(base)), seen.shape[1], columns, at, mask, sees)
-        self.layout = AttentionMetadata(self.stored(of, rows), side, rows)
+        return PaddedAttention(part, seen.shape[1], columns, at, mask, sees)
 
     def buffers(self, index: int) -> Buffers:
         """Where one sequence's rows are, good until there is more room."""
@@ -142,7 +154,19 @@ class RowsCache:
             ]
         return self._buffers[index]
 
-    def stored(self, of: Tensor, places: Tensor) -> Tensor:
+    def of_layer(self, index: int, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of one sequence in one layer, `[1, kv_heads, n, D]`."""
+        return self.buffers(index)[layer]
+
+    def numbers(self, feeds: Sequence[QueryRows]) -> Sequence[int]:
+        """The number of each feed's sequence among those of a forward: its place."""
+        return [feed.slot.index for feed in feeds]
+
+    def table_of(self, feeds: Sequence[QueryRows]) -> Tensor | None:
+        """Where the rows of these sequences lie, if not in parts of the buffer: see `BlockRows`."""
+        return None
+
+    def stored(self, of: Tensor, places: Tensor, table: Tensor | None = None) -> Tensor:
         """Rows of a layer's buffer, `[N * kv_heads]`: of whose sequence each flat row is, and where it goes there."""
         kv_heads, capacity = self.keys.shape[2:4]
         heads = torch.arange(kv_heads, device=self.device)
@@ -162,8 +186,8 @@ class RowsCache:
         )
 
     def _attending(self, feeds: Sequence[QueryRows]) -> Attending:
-        indices = [feed.slot.index for feed in feeds]
-        part = slice(min(indices), max(indices) + 1)
+        numbers = self.numbers(feeds)
+        part = slice(min(numbers), max(numbers) + 1)
         rows = max(feed.count for feed in feeds) * (part.stop - part.start)
         few = rows > 2 * sum(feed.count for feed in feeds)
         trees = self._batch_invariant and any(feed.seen is not None for feed in feeds)
@@ -173,9 +197,9 @@ class RowsCache:
 
     def _apart(self, feeds: Sequence[QueryRows]) -> Iterator[PerSequenceAttention]:
         ends = accumulate((feed.count for feed in feeds), initial=0)
-        for fed_rows, (start, stop) in zip(feeds, pairwise(ends), strict=True):
+        for number, fed_rows, (start, stop) in zip(self.numbers(feeds), feeds, pairwise(ends), strict=True):
             yield PerSequenceAttention(
-                fed_rows.slot.index, slice(start, stop), fed_rows.start + fed_rows.count, *self._sees(fed_rows)
+                number, slice(start, stop), fed_rows.start + fed_rows.count, *self._sees(fed_rows)
             )
 
     def _sees(self, feed: QueryRows) -> tuple[Masks | None, AttentionPattern | None]:
@@ -194,7 +218,7 @@ class RowsCache:
     def _side(self, feeds: Sequence[QueryRows], part: slice) -> PaddedAttention:
         sequences, most = part.stop - part.start, max(feed.count for feed in feeds)
         columns = max(feed.start + feed.count for feed in feeds)
-        fed = [feed.slot.index - part.start for feed in feeds]
+        fed = [number - part.start for number in self.numbers(feeds)]
         starts, even = [0] * sequences, fed == list(range(sequences)) and all(feed.count == most for feed in feeds)
         for place, fed_rows in zip(fed, feeds, strict=True):
             starts[place] = fed_rows.start
@@ -209,6 +233,13 @@ class RowsCache:
             if fed_rows.seen is not None:
                 seen[place, : fed_rows.count] = F.pad(fed_rows.seen, (0, columns - fed_rows.seen.shape[1]))
         return PaddedAttention(part, most, columns, flat, self.folded(cache.additive(seen, self.keys.dtype)))
+
+    def make_room_for(self, feeds: Sequence[QueryRows]) -> None:
+        """Room for the rows that are fed."""
+        self.make_room(max(feed.start + feed.count for feed in feeds))
+
+    def release(self, index: int, rows: int) -> None:
+        """Let go of what a sequence has room for behind so many rows, where others can have it."""
 
     def make_room(self, rows: int) -> None:
         """Room for all that have a place, and for so many rows each; what grows one by one is not copied each time."""

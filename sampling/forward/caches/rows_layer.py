@@ -60,7 +60,7 @@ class RowsLayer:
 
     def held(self, index: int, length: int) -> cache.Rows:
         """Views of the rows of a sequence of so many tokens that are there, `[kv_heads, n, D]` each."""
-        keys, values = self._owner.buffers(index)[self._index]
+        keys, values = self._owner.of_layer(index, self._index)
         count = length - self._owner.gone(index)
         return keys[0, :, :count], values[0, :, :count]
 

@@ -46,7 +46,11 @@ class SharedGraphs:
 
     def can_replay(self, feeds: Sequence[QueryRows]) -> bool:
         """Whether the forward is captured: it reads no prompt."""
-        return max(feed.count + _apart(feed) for feed in feeds) <= MOST
+        return max(feed.count + apart_of(feed) for feed in feeds) <= MOST
+
+    def reads_prompt(self, feeds: Sequence[QueryRows]) -> bool:
+        """Whether a forward that is captured reads a part of a prompt."""
+        return False
 
     def replay(
         self, feeds: Sequence[QueryRows], key: Hashable, function: Callable[..., Tensors], *inputs: Tensor
@@ -57,7 +61,7 @@ class SharedGraphs:
         was made for. It reads nothing on the host, and its shapes follow from those of its inputs.
         """
         rows = rows_for(max(feed.count for feed in feeds))
-        apart = rows_for(max(feed.count + _apart(feed) for feed in feeds))
+        apart = rows_for(max(feed.count + apart_of(feed) for feed in feeds))
         most = self._window + max(_ROWS)
         needed = 1 + max(self._filler.index, *(feed.slot.index for feed in feeds))
         columns = bucket(max(feed.slot.length for feed in feeds) + apart, most)
@@ -79,7 +83,7 @@ class SharedGraphs:
         base, of, places, at = [1] * sequences, list[int](), list[int](), list[int]()
         for feed in feeds:
             index, start, count = feed.slot.index, feed.slot.length, feed.count
-            base[index] = start - _apart(feed)
+            base[index] = start - apart_of(feed)
             of += [index] * count
             places += range(start, start + count)
             at += range(index * rows, index * rows + count)
@@ -89,7 +93,7 @@ class SharedGraphs:
         at += [filler * rows] * nothing
         flat = sent([*of, *places, *at, *base], device)
         of_there, places_there, at_there, base_there = flat.split([width, width, width, sequences])
-        positions, seen = places_there, _chains(sequences, rows, apart, device)
+        positions, seen = places_there, chains(sequences, rows, apart, device)
         if any(feed.seen is not None for feed in feeds):
             parts = places_there.split([*(feed.count for feed in feeds), nothing])
             laid = [*(feed.positions for feed in feeds), None]
@@ -99,13 +103,13 @@ class SharedGraphs:
             seen = seen.clone()
             for feed in feeds:
                 if feed.seen is not None:
-                    tail = feed.seen[:, feed.slot.length - _apart(feed) :]
+                    tail = feed.seen[:, feed.slot.length - apart_of(feed) :]
                     seen[feed.slot.index] = False
                     seen[feed.slot.index, : feed.count, : tail.shape[1]] = tail
         return positions, of_there, places_there, at_there, base_there, seen
 
 
-def _apart(feed: QueryRows) -> int:
+def apart_of(feed: QueryRows) -> int:
     """How many of the rows before those that are fed are not seen by all of them."""
     return 0 if feed.shared is None else feed.slot.length - feed.shared
 
@@ -127,7 +131,7 @@ def filled(rows: Tensor, width: int) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _chains(sequences: int, rows: int, apart: int, device: torch.device) -> Tensor:
+def chains(sequences: int, rows: int, apart: int, device: torch.device) -> Tensor:
     """Which of `apart` rows each row sees where all are chains, `[sequences, rows, apart]`."""
     return torch.ones(rows, apart, dtype=torch.bool, device=device).tril().expand(sequences, -1, -1).contiguous()
 

@@ -100,7 +100,7 @@ class TransformersModel(TransformersWeights):
         made.batch_invariant = on
         return made
 
-    def rows_cache(self, whole: bool = False) -> TransformersRowsCache:
+    def rows_cache(self, whole: bool = False, blocks: bool = False) -> TransformersRowsCache:
         """See `Shareable.rows_cache`; `rows_shape` is known by then."""
         assert self.rows_shape is not None
         return TransformersRowsCache(self.num_layers, self.rows_shape, self.device, self.dtype)

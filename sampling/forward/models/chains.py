@@ -21,7 +21,7 @@ class ChainModel(TransformersModel):
         """See `CausalModel.new_cache`."""
         return ChainCache(chains_only(self), *self._cache_arguments)
 
-    def rows_cache(self, whole: bool = False) -> Any:
+    def rows_cache(self, whole: bool = False, blocks: bool = False) -> Any:
         """Its masks are those of one sequence."""
         raise NotImplementedError("its own forward makes the masks of one sequence")
 

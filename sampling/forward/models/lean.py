@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sampling.forward.caches.blocks import BlockRows
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.caches.rows_windowed import WindowedRowsCache
@@ -127,12 +128,16 @@ class LeanModel:
         """See `CausalModel.new_cache`."""
         return RowsSlot(self.rows_cache())
 
-    def rows_cache(self, whole: bool = False) -> RowsCache:
-        """See `Shareable.rows_cache`. A batch-invariant one is whole: its sums begin at the first row of a text."""
+    def rows_cache(self, whole: bool = False, blocks: bool = False) -> RowsCache:
+        """See `Shareable.rows_cache`. A batch-invariant one is whole: its sums begin at the first row of a text.
+
+        One that drops rows behind windows has no blocks.
+        """
         windows = [layer.scores.window for layer in self.layers]
         if any(windows) and not whole and not self.batch_invariant:
             return WindowedRowsCache(windows, self.blocks.shape, self.device, self.dtype)
-        return RowsCache(self.num_layers, self.blocks.shape, self.device, self.dtype, self.batch_invariant)
+        made = BlockRows if blocks else RowsCache
+        return made(self.num_layers, self.blocks.shape, self.device, self.dtype, self.batch_invariant)
 
     def read(self, prompt: Sequence[int]) -> PromptReading:
         """See `CausalModel.read`."""

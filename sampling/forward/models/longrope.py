@@ -86,7 +86,7 @@ class LongRopeModel(TransformersModel):
         """See `CausalModel.new_cache`."""
         return LongRopeCache(self.num_layers, self.device, self.dtype)
 
-    def rows_cache(self, whole: bool = False) -> TransformersRowsCache:
+    def rows_cache(self, whole: bool = False, blocks: bool = False) -> TransformersRowsCache:
         """Its rotary table is that of one text, whose length decides."""
         raise NotImplementedError("its rotary table changes with the length of a text")
 

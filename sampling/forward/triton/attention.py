@@ -20,24 +20,27 @@ class SplitKeys:
 
     length: `[S]`, the rows that all of a sequence's rows see. behind: `[S, n, m]` int32 of the m rows behind those, how
     many of the rows that a token sees lie behind each; `UNSEEN` where it does not see it. counts: `[S, n]` int32, how
-    many of the m it sees. A window is what has fewer rows behind it than it is wide: see `Masks`.
+    many of the m it sees. A window is what has fewer rows behind it than it is wide: see `Masks`. table: `[S, blocks]`,
+    the blocks of each sequence, where keys and values lie in blocks.
     """
 
     length: Tensor
     behind: Tensor
     counts: Tensor
+    table: Tensor | None = None
 
     @classmethod
-    def of(cls, length: Tensor, seen: Tensor) -> "SplitKeys":
+    def of(cls, length: Tensor, seen: Tensor, table: Tensor | None = None) -> "SplitKeys":
         """length: `[S]`. seen: `[S, n, m]` bool, which of the m rows behind those each of n rows sees."""
         counted = seen.cumsum(-1, dtype=torch.int32)
         counts = counted[..., -1:]
-        return cls(length, (counts - counted).masked_fill_(~seen, UNSEEN), counts.squeeze(-1).contiguous())
+        return cls(length, (counts - counted).masked_fill_(~seen, UNSEEN), counts.squeeze(-1).contiguous(), table)
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scores: Scores = PLAIN_SCORES) -> Tensor:
         """`[S * n, heads, D]` on `[S, kv_heads, capacity, D]` -> `[S * n, heads * D]`: see `AttentionPattern.attend`.
 
-        The last two dimensions of keys and values lie one row behind the other.
+        With a table, keys and values are `[any, kv_heads, rows of a block, D]`, of which 64 or so many times more are
+        in a block. Their last two dimensions lie one row behind the other.
         """
         out = query.new_empty(query.shape)
         for launch in self.launches(query, keys, values, scores, out):
@@ -50,8 +53,11 @@ class SplitKeys:
         """The two kernels that fill `out`, `[S * n, heads, D]`."""
         from sampling.forward.triton.attention_kernels import attend_part, join_parts
 
-        sequences, kv_heads, capacity, dim = keys.shape
-        rows, fed = self.behind.shape[1:]
+        kv_heads, capacity, dim = keys.shape[1:]
+        sequences, rows, fed = self.behind.shape
+        block, line = 0, 0  # rows of a block, and how far a line of the table is from the next
+        if self.table is not None:
+            block, line, capacity = capacity, self.table.stride(0), capacity * self.table.shape[1]
         group = query.shape[1] // kv_heads
         part = columns_of_a_part(rows)
         parts, used = -(-capacity // part), rows * group
@@ -62,12 +68,14 @@ class SplitKeys:
         scale = dim**-0.5 if scores.scale is None else scores.scale
         sizes = {"KV_HEADS": kv_heads, "GROUP": group, "DIM": dim, "WIDE": power_of_two(dim), "PART": part}
         tiles = _tiles(used, sizes["WIDE"], query.element_size())
-        tensors = query, keys, values, self.length, self.behind, self.counts, sums, largest, weights
+        table = self.length if self.table is None else self.table
+        tensors = query, keys, values, table, self.length, self.behind, self.counts, sums, largest, weights
+        strides = *query.stride()[:2], *keys.stride()[:2]
         attending = Launch(
             attend_part,
             (parts, -(-used // tiles["TILE"]), sequences * kv_heads),
-            (*tensors, scale, scores.cap or 1.0, rows, fed, window, capacity, *query.stride()[:2], *keys.stride()[:2]),
-            {**sizes, **tiles, "CAPPED": scores.cap is not None, "WIDENED": interpreted(), **OPTIONS},
+            (*tensors, scale, scores.cap or 1.0, rows, fed, window, capacity, line, *strides),
+            {**sizes, **tiles, "BLOCK": block, "CAPPED": scores.cap is not None, "WIDENED": interpreted(), **OPTIONS},
         )
         sinks = sums if scores.sinks is None else scores.sinks
         joining = Launch(

@@ -27,11 +27,12 @@ def product(left, right, WIDENED: tl.constexpr):
     return tl.dot(left, right, input_precision="ieee")
 
 
-@triton.jit(do_not_specialize=["rows", "fed", "window", "capacity"])
+@triton.jit(do_not_specialize=["rows", "fed", "window", "capacity", "table_line"])
 def attend_part(
     query,  # [sequences * rows, heads, DIM], strides query_row, query_head, 1
-    keys,  # [sequences, kv_heads, capacity, DIM], strides stored_sequence, stored_head, DIM, 1
+    keys,  # [sequences, kv_heads, capacity, DIM], strides stored_sequence, stored_head, DIM, 1; or in blocks
     values,
+    table,  # [sequences, any], strides table_line, 1: where keys are [any, kv_heads, BLOCK, DIM], the blocks of each
     length,  # [sequences] int64: rows that all query rows of the sequence see, but for a window
     behind,  # [sequences, rows, fed] int32: see `SplitKeys`
     counts,  # [sequences, rows] int32
@@ -44,6 +45,7 @@ def attend_part(
     fed,
     window,
     capacity,
+    table_line,
     query_row,
     query_head,
     stored_sequence,
@@ -54,7 +56,8 @@ def attend_part(
     WIDE: tl.constexpr,  # DIM as a power of two
     PART: tl.constexpr,
     TILE: tl.constexpr,  # query rows
-    STEP: tl.constexpr,  # columns at a time
+    STEP: tl.constexpr,  # columns at a time, which divide a block
+    BLOCK: tl.constexpr,  # 0 where there are none
     CAPPED: tl.constexpr,
     WIDENED: tl.constexpr,
 ):
@@ -81,13 +84,21 @@ def attend_part(
             other=0.0,
         )
         count = tl.load(counts + row, mask=used, other=0)
-        stored = sequence * stored_sequence + kv_head * stored_head
+        lines = table + sequence * table_line
+        if BLOCK and BLOCK % PART == 0:  # a part lies in one block
+            number = part * PART // BLOCK
+            stored = tl.load(lines + number) * stored_sequence + kv_head * stored_head - number * (BLOCK * DIM)
+        else:
+            stored = sequence * stored_sequence + kv_head * stored_head
         most = tl.full([TILE], float("-inf"), tl.float32)
         total = tl.zeros([TILE], tl.float32)
         summed = tl.zeros([TILE, WIDE], tl.float32)
         for begin in range(first, stop, STEP):
             column = begin + tl.arange(0, STEP)
             there = column < stop
+            if BLOCK and BLOCK % PART != 0:
+                number = begin // BLOCK
+                stored = tl.load(lines + number) * stored_sequence + kv_head * stored_head - number * (BLOCK * DIM)
             key = tl.load(
                 keys + stored + column[None, :] * DIM + wide[:, None],
                 mask=there[None, :] & inside[:, None],

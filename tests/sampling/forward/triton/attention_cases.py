@@ -20,7 +20,7 @@ ROUNDING = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 
 @dataclass(frozen=True)
 class Case:
-    """One call. lengths: rows known of each sequence. rows: fed; None: those of `TREE`."""
+    """One call. lengths: rows known of each sequence. rows: fed; None: those of `TREE`. block: rows of one, or 0."""
 
     lengths: tuple[int, ...] = (300,)
     rows: int | None = 4
@@ -32,6 +32,7 @@ class Case:
     sinks: bool = False
     scale: float | None = None
     capacity: int = 600
+    block: int = 0
 
     def __str__(self) -> str:
         changed = [f"{name} {value}" for name, value in vars(self).items() if value != vars(Case()).get(name)]
@@ -57,6 +58,10 @@ CASES = [
     Case(rows=None, window=4, cap=1.5, sinks=True, heads=(4, 2), dtype=torch.float16),
     Case((0, 257, 31), rows=3),
     Case((511, 2), rows=None, window=7, sinks=True, dtype=torch.bfloat16),
+    Case((252,), block=256, capacity=512),
+    Case((253, 0, 257), rows=None, block=256, capacity=512, heads=(4, 2)),
+    Case((509, 256), rows=1, block=256, capacity=768, dtype=torch.bfloat16, heads=(4, 1), dim=128),
+    Case((62, 190), rows=18, block=64, capacity=256, dtype=torch.float16, window=70, cap=1.5, sinks=True),
 ]
 
 
@@ -99,13 +104,27 @@ def expected(case: Case, query: Tensor, keys: Tensor, values: Tensor, seen: Tens
     return torch.cat(parts)
 
 
+def blocked(stored: Tensor, case: Case) -> tuple[Tensor, Tensor]:
+    """The rows in blocks that are in no order, and the table of each sequence; what belongs to nobody is no number."""
+    sequences, kv_heads, _, dim = stored.shape
+    parts = stored.unflatten(2, (-1, case.block)).transpose(1, 2).flatten(0, 1)
+    count = len(parts)
+    order = 1 + torch.randperm(count, generator=torch.Generator().manual_seed(2))
+    blocks = stored.new_full((count + 2, kv_heads, case.block, dim), torch.nan)
+    blocks[order] = parts
+    return blocks, order.view(sequences, -1)
+
+
 def check(case: Case) -> None:
     """Equal to rounding; rows behind those that are seen are never read, whatever they hold."""
     query, keys, values, seen, scores = inputs(case)
     wanted = expected(case, query, keys, values, seen, scores)
     for place, length in enumerate(case.lengths):
         keys[place, :, length + seen.shape[1] :] = values[place, :, length + seen.shape[1] :] = torch.nan
-    found = SplitKeys.of(torch.tensor(case.lengths), seen).attend(query, keys, values, scores)
+    table = None
+    if case.block:
+        (keys, table), (values, _) = blocked(keys, case), blocked(values, case)
+    found = SplitKeys.of(torch.tensor(case.lengths), seen, table).attend(query, keys, values, scores)
     assert found.dtype == case.dtype
     torch.testing.assert_close(found.float(), wanted, rtol=0.0, atol=ROUNDING[case.dtype])
 
@@ -126,6 +145,18 @@ def check_that_faults_show(_: Any = None) -> None:
     for length, saw, asked in faults:
         found = SplitKeys.of(torch.tensor([length]), saw).attend(query, keys, values, asked)
         assert (found - wanted).abs().max() > 100 * ROUNDING[torch.float32]
+
+
+def check_that_faults_of_a_table_show(_: Any = None) -> None:
+    """What is planted is seen: blocks in another order, those of another sequence, a table one block too late."""
+    case = Case((70, 130), rows=3, block=64, capacity=192)
+    query, keys, values, seen, scores = inputs(case)
+    wanted = expected(case, query, keys, values, seen, scores)
+    (keys, table), (values, _) = blocked(keys, case), blocked(values, case)
+    faults = table.flip(1), table.flip(0), table.roll(1, 1)
+    for lines, right in ((table, True), *((fault.contiguous(), False) for fault in faults)):
+        found = SplitKeys.of(torch.tensor(case.lengths), seen, lines).attend(query, keys, values, scores)
+        assert (float((found - wanted).abs().max()) <= 100 * ROUNDING[torch.float32]) is right
 
 
 def check_bits(_: Any = None) -> None:

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from sampling.forward.kernels.formats import FORMATS
 from sampling.forward.models import blocks, lean
 from sampling.forward.models.lean import LeanModel
-from sampling.forward.runner import ModelRunner, prefill
+from sampling.forward.runner import ModelRunner, feed, prefill
 from sampling.forward.sharing import SharedRunner
 from sampling.forward.triton import choice
 from sampling.forward.triton.launch import Launch
@@ -115,6 +115,25 @@ def check_together(name: str) -> None:
             feeds = [
                 slot.feed(torch.tensor(tokens), parents, (), None)
                 for slot, (tokens, parents) in zip(slots, fed, strict=True)
+            ]
+            logits += [output.logits.clone() for output in shared.run(feeds)]
+        found.append(torch.cat(logits))
+    _alike(found[1], found[0])
+
+
+def check_blocks(_: Any = None) -> None:
+    """Texts that end in different blocks, and go on over the edges of those, one of them as a tree."""
+    found = []
+    for ours in (False, True):
+        choice.use_triton(ours)
+        shared = SharedRunner(model("llama"), fixed_shapes=ours, blocks=ours)
+        assert shared.cache.split_keys is ours and shared.cache.in_blocks is ours
+        slots, logits = [shared.another() for _ in range(3)], list[Tensor]()
+        for slot, length in zip(slots, (300, 254, 2), strict=True):
+            feed(slot, [(number * number) % VOCAB for number in range(length)])
+        for fed in ([([3, 8, 1], None), ([3, 8, 1, 4], TREE), ([5], None)], [([7], None)] * 3):
+            feeds = [
+                slot.feed(torch.tensor(tokens), parents) for slot, (tokens, parents) in zip(slots, fed, strict=True)
             ]
             logits += [output.logits.clone() for output in shared.run(feeds)]
         found.append(torch.cat(logits))

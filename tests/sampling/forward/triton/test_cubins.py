@@ -55,6 +55,27 @@ def test_attention_with_split_keys(
 
 @pytest.mark.parametrize("capability", CARDS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("dim", [64, 128, 256])
+@pytest.mark.parametrize(("rows", "group"), [(1, 4), (5, 4), (64, 8), (512, 4)])
+def test_attention_with_split_keys_in_blocks(
+    capability: int, dtype: torch.dtype, dim: int, rows: int, group: int, tmp_path: Path
+) -> None:
+    query = torch.empty(2 * rows, 2 * group, dim, dtype=dtype)
+    keys = torch.empty(9, 2, 256, dim, dtype=dtype)
+    seen, table = torch.ones(2, rows, rows, dtype=torch.bool), torch.ones(2, 16, dtype=torch.long)
+    sees = SplitKeys.of(torch.tensor([5, 9]), seen, table)
+    scores = Scores(cap=1.0, sinks=torch.empty(2 * group, dtype=dtype))
+    attending, joining = sees.launches(query, keys, keys, scores, torch.empty_like(query))
+    assert attending.grid[0] == 4096 // attending.constants["PART"]
+    assert 256 % attending.constants["STEP"] == 0
+    code = compiled(attending, capability, tmp_path)
+    fits(code)
+    assert ("mma" in code.ptx) is (dtype != torch.float32)
+    fits(compiled(joining, capability, tmp_path))
+
+
+@pytest.mark.parametrize("capability", CARDS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("width", [576, 4096, 8192])
 def test_fused_norms(capability: int, dtype: torch.dtype, width: int, tmp_path: Path) -> None:
     x, norm = torch.empty(5, width, dtype=dtype), Norm(torch.ones(width, dtype=dtype), 1e-5)

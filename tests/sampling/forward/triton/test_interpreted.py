@@ -45,6 +45,10 @@ def test_a_planted_fault_shows(cases: Any, interpreted: Worker) -> None:
     interpreted(cases.check_that_faults_show)
 
 
+def test_a_wrong_table_of_blocks_shows(interpreted: Worker) -> None:
+    interpreted(attention_cases.check_that_faults_of_a_table_show)
+
+
 def test_a_row_has_the_same_bits_among_any_others(interpreted: Worker) -> None:
     interpreted(attention_cases.check_bits)
     interpreted(byte_cases.check_bits)
@@ -76,3 +80,7 @@ def test_the_length_of_a_text_is_part_of_no_graph(interpreted: Worker) -> None:
 
 def test_texts_side_by_side_give_what_plain_forwards_give(interpreted: Worker) -> None:
     interpreted(model_cases.check_together, "gemma3")
+
+
+def test_texts_in_blocks_give_what_plain_forwards_give(interpreted: Worker) -> None:
+    interpreted(model_cases.check_blocks)
