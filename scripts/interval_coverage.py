@@ -2,9 +2,9 @@
 
     uv run scripts/interval_coverage.py
 
-A recorded run is taken for all there is: its truth is known. Samples of n of its prompts are drawn with replacement, and
-each method gives an interval from a sample. Coverage: the share of intervals that hold the truth, mean and least over
-the populations. Speedups have a normal kernel around each recorded logarithm (Silverman's bandwidth), so that samples
+A recorded run is taken for all there is: its truth is known. Samples of n of its prompts are drawn with replacement,
+and each method gives an interval from a sample. Coverage: the share of intervals that hold the truth, mean and least
+over the populations. Speedups have a normal kernel around each recorded logarithm (Silverman's bandwidth), so that samples
 have no ties; counts are drawn as they are. Nothing is timed.
 """
 

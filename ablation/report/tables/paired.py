@@ -119,8 +119,8 @@ def prompts_to_show(logs: Logs, comparisons: int, gain: float = GAIN) -> int | N
     """Prompts on which the test would find a gain in `POWER` of the cases, if logarithms spread as these do.
 
     The usual normal approximation: n = (pi / 3) ((z of the level + z of the power) spread / ln(1 + gain))^2, at Holm's
-    strictest level, LEVEL / comparisons. pi / 3 is what ranks cost against a t test where logarithms are normal. None of
-    two prompts or fewer, and where all are alike.
+    strictest level, LEVEL / comparisons. pi / 3 is what ranks cost against a t test where logarithms are normal. None
+    of two prompts or fewer, and where all are alike.
     """
     if len(logs) < 3 or not (spread := float(np.std(logs, ddof=1))):
         return None
