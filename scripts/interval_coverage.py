@@ -4,8 +4,8 @@
 
 A recorded run is taken for all there is: its truth is known. Samples of n of its prompts are drawn with replacement,
 and each method gives an interval from a sample. Coverage: the share of intervals that hold the truth, mean and least
-over the populations. Speedups have a normal kernel around each recorded logarithm (Silverman's bandwidth), so that samples
-have no ties; counts are drawn as they are. Nothing is timed.
+over the populations. Speedups have a normal kernel around each recorded logarithm (Silverman's bandwidth), so that
+samples have no ties; counts are drawn as they are. Nothing is timed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
