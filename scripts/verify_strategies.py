@@ -5,7 +5,7 @@
 Each method decodes the prompts under `rejection`. In every round each strategy computes how many of the drafts it would
 accept on average over its coins. p and q give this number exactly. Only the strategy differs. On average over drafts
 `block` and `traversal` never accept fewer drafts than `rejection`. On given drafts, and so over few rounds, they may
-accept fewer. Intervals: 95 %, bootstrap over prompts. Nothing is timed.
+accept fewer. Intervals: 95 %, studentised bootstrap over prompts. Nothing is timed.
 """
 
 import utils.device.threads  # noqa: F401
@@ -38,7 +38,7 @@ from sampling.verify.proposals import ProposalBatch
 from sampling.verify.rejection import RejectionVerifier
 from sampling.verify.verdict import DeviceVerdict
 from utils.errors import UserError
-from utils.numbers.intervals import bootstrap_ratio
+from utils.numbers.intervals import studentised_ratio
 from utils.numbers.random_numbers import RNG
 from utils.parameter import Values
 
@@ -91,7 +91,7 @@ def told(name: str, temperature: str, judges: Sequence[StrategyProbe]) -> list[s
     tokens = np.stack([judge.tokens for judge in judges])
     rounds = np.array([[float(judge.rounds)] for judge in judges])
     means = tokens.sum(0) / rounds.sum()
-    low, high = bootstrap_ratio(tokens[:, 1:], np.repeat(tokens[:, :1], tokens.shape[1] - 1, 1))
+    low, high = studentised_ratio(tokens[:, 1:], np.repeat(tokens[:, :1], tokens.shape[1] - 1, 1))
     gains = tokens[:, 1:].sum(0) / tokens[:, 0].sum()
     ends = ["" if np.isnan(a) else f" ({a:.3f} to {b:.3f})" for a, b in zip(low, high, strict=True)]
     shown = [f"{gain:.3f}{end}" for gain, end in zip(gains, ends, strict=True)]

@@ -164,7 +164,7 @@ def _choose(runs: SampleRuns, advice: Advice) -> None:
     if runs.prompts == 1:
         advice.notes.append("one prompt was measured: too few for an interval")
     elif runs.prompts < FEW:
-        advice.notes.append(f"{runs.prompts} prompts were measured: intervals of so few are narrower than the truth")
+        advice.notes.append(f"{runs.prompts} prompts were measured: the interval of so few is wide")
 
 
 def _note_taking_back(runs: SampleRuns, advice: Advice) -> None:
@@ -250,7 +250,7 @@ def _judge(logs: Sequence[float], why: str, advice: Advice) -> None:
     if advice.measured.prompts == 1:
         advice.notes.append("one prompt checked it, too few to tell a difference from noise")
     elif advice.measured.prompts < FEW:
-        advice.notes.append(f"{len(logs)} prompts checked it: intervals of so few are narrower than the truth")
+        advice.notes.append(f"{len(logs)} prompts checked it: the interval of so few is wide")
     if expected.pays and advice.contradicted:
         advice.notes.append("the check contradicts the expectation: on prompts held out it is not shown to pay")
     elif not math.isnan(expected.low) and advice.measured.high < expected.low:

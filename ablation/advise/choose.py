@@ -9,7 +9,7 @@ import numpy as np
 DRAWS = 2000
 _ROUNDING = 1e-6
 FEW = 6
-"""Prompts below which intervals are narrower than the truth."""
+"""Prompts below which an interval says more of their small number than of a candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,10 @@ def choose(logs: Mapping[str, Sequence[float]]) -> AdvisedChoice | None:
 
     Choosing and judging on the same prompts flatters the winner. So the choice is made again on resampled prompts, and
     by as much as its winners seem better there than on all prompts the expectation is lowered (Efron's optimism); the
-    interval is that of the chosen one's resampled means, lowered alike. The resampling seed is fixed.
+    interval is Student's t of the chosen one's mean, lowered alike. The resampling seed is fixed.
     """
+    from scipy.stats import t
+
     known = {name: values for name, values in logs.items() if len(values)}
     if not known:
         return None
@@ -60,6 +62,7 @@ def choose(logs: Mapping[str, Sequence[float]]) -> AdvisedChoice | None:
     means = matrix @ often.T
     winners = means.argmax(axis=0)
     optimism = max(0.0, float((means.max(axis=0) - matrix.mean(axis=1)[winners]).mean()))
-    low, high = np.quantile(means[best], (0.025, 0.975)) - optimism
-    expected = ExpectedSpeedup(math.exp(ratio - optimism), math.exp(low), math.exp(high), count)
+    reach = float(t.ppf(0.975, count - 1) * matrix[best].std(ddof=1) / math.sqrt(count))
+    likely = ratio - optimism
+    expected = ExpectedSpeedup(math.exp(likely), math.exp(likely - reach), math.exp(likely + reach), count)
     return AdvisedChoice(list(known)[best], expected)

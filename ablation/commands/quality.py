@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ablation.plan.prompts.file import Prompt
     from ablation.run.formats import FormatComparison, FormatLine
 
-# Of fewer, intervals from resampling prompts say little.
+# Of fewer, intervals over prompts say little.
 _FEW_PROMPTS, _FEW_TOKENS = 6, 1000
 FULL, ROUNDED, USUAL = WEIGHTS[0], WEIGHTS[1:], EVERYWHERE[1:]
 _USUAL = ",".join(USUAL)

@@ -210,14 +210,12 @@ class Plan:
         return turns * len(self.configurations) * max(1, len(self.formats)) * max(1, len(self.loads))
 
     def order(self, shift: int) -> tuple[Configuration, ...]:
-        """The reference first, so that every other row is known to be right and fast when it is done.
+        """In an order that rotates with `shift`, the reference like all others.
 
-        The others follow in an order that rotates with `shift`: none always runs on the machine state
-        that the same other one left.
+        Who runs first finds another machine than who runs last. Over as many blocks as there are configurations each
+        has every place once.
         """
-        first = tuple(c for c in self.configurations if c.name == AR)
-        others = tuple(c for c in self.configurations if c.name != AR)
-        return (*first, *rotated(others, shift))
+        return rotated(self.configurations, shift)
 
     def passes(self) -> Iterator["PlanPass"]:
         """All runs over the prompts; a method's memory of earlier prompts lasts for one of them."""

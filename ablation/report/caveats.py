@@ -17,7 +17,6 @@ from ablation.results.record import DIFFERS
 from engines.spec import OURS
 from sampling.methods.tables import AR
 from utils.device.machine import BUSY_CORES
-from utils.numbers.intervals import FEWEST
 
 SPREAD, DRIFT = 0.10, 0.05
 
@@ -192,8 +191,7 @@ def _few(summary: pd.DataFrame) -> Iterator[str]:
     fewest = int(summary.loc[summary["task"] == ALL, "prompts"].max())
     if fewest < enough(1):
         noun = "prompt" if fewest == 1 else "prompts"
-        intervals = "" if fewest < FEWEST else "intervals are too narrow, and "
-        yield f"Only {fewest} {noun}: {intervals}no difference can be shown."
+        yield f"Only {fewest} {noun}: no difference can be shown."
 
 
 def _origin(manifest: Mapping[str, Any] | None) -> Iterator[str]:

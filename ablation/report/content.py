@@ -23,14 +23,15 @@ METHOD = (
     "configuration ran once; a speedup is the tokens/s of a configuration over the tokens/s of AR in the same block.",
     "The unit of replication is the prompt. Its turns, seeds and repeats are not independent, so each prompt "
     "gives one number: the geometric mean of its paired ratios. The median speedup is the median of these over "
-    "prompts, taken on logarithms so that A against B is the inverse of B against A; its 95 % interval comes from "
-    "resampling prompts (2000 draws, fixed seed). Fewer than 5 prompts have no interval: the whole range of 4 holds "
-    "the median in about 88 of 100 cases. Of 5 to 20 prompts intervals hold it in 93 or 94 (simulated, normal "
-    "logarithms).",
+    "prompts, taken on logarithms so that A against B is the inverse of B against A. Its 95 % interval lies between "
+    "two of their ratios, as far from either end: so many prompts as heads come of as many coins are below a median. "
+    "The coverage is exact for any distribution, and stands below each table. Fewer than 5 prompts have no interval: "
+    "the whole range of 4 holds the median in about 88 of 100 cases.",
     "tokens/s is the mean over prompts of each prompt's mean, with the standard deviation between prompts. The ratio "
     "of sums is all new tokens over all decoding seconds of a configuration, over the same for AR in the same blocks: "
     "long answers weigh more in it. Acceptance rate (accepted / drafted), alpha (accepted / tested positions) and "
-    "tokens/round are ratios of sums over all runs, with intervals from resampling prompts; c is a median over runs; "
+    "tokens/round are ratios of sums over all runs; alpha has the interval of Korn and Graubard over prompts, "
+    "tokens/round that of a studentised bootstrap (2000 draws, fixed seed); c is a median over runs; "
     "mean gamma is over rounds, its range over all rounds, H/ln V over runs. v is the time of a round's verification "
     "over that of AR's forward of one row; predicted is the speedup that a profile's prices "
     "give for the tokens a round and the mean drafts of a configuration; break-even is the tokens a round, and 'at "

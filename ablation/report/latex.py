@@ -10,7 +10,7 @@ _HEAD = (
     "% In two columns, make table* of table.",
 )
 _INTERVALS = (
-    "Median speedups and median ratios are over prompts, in brackets their 95 % bootstrap intervals over prompts, "
+    "Median speedups and median ratios are over prompts, in brackets their 95 % intervals between two prompts' ratios, "
     "not corrected for their number; fewer than 5 prompts have none."
 )
 _MARKS = {

@@ -6,13 +6,12 @@ import pandas as pd
 
 from ablation.plan.grid import CONTROL
 from ablation.report.tables.cells import few_notes, title_of
-from ablation.report.tables.paired import LEVEL, TOO_FEW, UNSHOWN, enough
+from ablation.report.tables.paired import GAIN, LEVEL, POWER, TOO_FEW, UNSHOWN, enough
 from ablation.report.tables.rates import ledger_of
+from ablation.report.tables.summary import NEEDED
 from sampling.measure.sentences import gammas_reached
 from sampling.methods.tables import AR, METHODS
-
-COVERED = 20
-"""From this number of prompts on, intervals of medians have nearly their nominal coverage."""
+from utils.numbers.intervals import order_pair
 
 
 def verdict_notes(rows: pd.DataFrame) -> Iterator[str]:
@@ -34,15 +33,38 @@ def verdict_notes(rows: pd.DataFrame) -> Iterator[str]:
             f"{enough(len(asked))} prompts cannot show a difference, even if all of them agree."
         )
     yield from few_notes(rows.loc[rows["speedup"].notna() & (rows["configuration"] != AR), "compared"])
-    if ((asked["compared"] < COVERED) & (asked["speedup_low"] < asked["speedup_high"])).any():
-        yield (
-            f"With fewer than {COVERED} prompts a 95 % interval contains the median less often: in about 93 of "
-            "100 cases."
-        )
+    yield from _coverage(asked)
+    yield from _needed(asked)
     fewer = asked[asked["compared"] < asked["prompts"]]
     for _, row in fewer.iterrows():
         on = f"{row['compared']} of {row['prompts']} prompts"
         yield f"{row['configuration']} is compared on {on}: AR did not run on the others."
+
+
+def _coverage(asked: pd.DataFrame) -> Iterator[str]:
+    """Between which ratios intervals lie, and how often such a pair holds the median."""
+    counts = sorted({int(count) for count in asked.loc[asked["speedup_low"].notna(), "compared"]})
+    pairs = [(count, order_pair(count)) for count in counts]
+    if pairs:
+        said = [
+            f"{n} prompts: ratios {one.rank} and {n + 1 - one.rank}, {100 * one.coverage:.1f} %" for n, one in pairs
+        ]
+        yield f"Intervals lie between two of the sorted ratios, with this exact coverage: {'; '.join(said)}."
+
+
+def _needed(asked: pd.DataFrame) -> Iterator[str]:
+    """With how many prompts a gain of 5 % would show, for the least and the widest spread."""
+    known = asked[asked[NEEDED].notna()].sort_values(NEEDED, kind="stable")
+    if known.empty:
+        return
+    ends = [known.iloc[place] for place in ((0,) if len(known) == 1 else (0, -1))]
+    said = " and ".join(f"{row[NEEDED]:,.0f} for {title_of(row['configuration'])}" for row in ends)
+    between = "" if len(ends) == 1 else " (the least and the widest spread)"
+    yield (
+        f"A gain of {100 * GAIN:.0f} % would be shown in {100 * POWER:.0f} of 100 repetitions with so many prompts: "
+        f"{said}{between}; "
+        f"compared were {int(known['compared'].max())}."
+    )
 
 
 def slow_notes(rows: pd.DataFrame) -> Iterator[str]:

@@ -42,6 +42,8 @@ _SUMMARY = {
     "effect": "rank-biserial correlation: 1 where it is faster on every prompt",
     "against_ar": "the verdict of the corrected test at 0.05: `faster`, `slower`, `no difference shown`, or `too few "
     "prompts to show any`: even if all agreed. The control is tested alone, and its verdict is led by `noise:`",
+    "prompts_for_5_percent": "how many prompts would show a gain of 5 % in 80 of 100 repetitions, if they spread as "
+    "these do ([rule](intervals.md#how-many-prompts))",
     "acceptance_rate": "accepted / drafted, over all runs",
     "alpha, alpha_low, alpha_high": "accepted / tested, over all runs, with its interval",
     "tokens_per_round, tokens_per_round_low, tokens_per_round_high": "new tokens / rounds, with its interval",
@@ -202,7 +204,8 @@ NVML's counter was tested with a stand-in (never run on a GPU).
 ## A report
 
 `scripts/report_ablation.py` writes these columns, a row for each processor, configuration and task (`summary.csv`). The
-unit of replication is the prompt; all intervals are 95 %, from resampling prompts, and need five of them.
+unit of replication is the prompt; all intervals are 95 %, over prompts, and need five of them
+([how](intervals.md)).
 
 {summary}
 `pairs.csv` has the same tests for pairs, in this order:

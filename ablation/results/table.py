@@ -59,6 +59,11 @@ def key(cells: Mapping[str, Any]) -> RowKey:
     return RowKey(**{name: kind(cells[name]) for name, kind in get_type_hints(RowKey).items()})
 
 
+def key_of(record: Record) -> RowKey:
+    """What a record is known by, as its row is."""
+    return key({name: getattr(record, name, record.settings.get(name)) for name in RowKey._fields})
+
+
 def cell(value: Any) -> str:
     """A value as a cell holds it."""
     if value is None:

@@ -22,7 +22,7 @@ from sampling.measure.metrics import RunMetrics
 from sampling.methods.chat_template import TemplateVariables
 from utils.device.energy import EnergyMeter, energy_meter
 from utils.device.machine import Machine
-from utils.device.memory import reset_peak_memory
+from utils.device.memory import peak_memory_mb, reset_peak_memory
 from utils.errors import UserError
 from utils.events import Event, FailedText, Finished, Prefilled, Round, WholeAnswer
 from utils.parameter import ChosenPart
@@ -79,6 +79,7 @@ class ConfigurationRun:
     captures_s: float = 0.0
     begun: float | None = None
     seconds: float = 0.0
+    peak_mb: float | None = None
 
     def generations(self) -> Iterator[tuple[Conversation, PlannedGeneration]]:
         """All of them, in the order of the plan."""
@@ -93,6 +94,8 @@ class ConfigurationRun:
         self.machine = Machine(self._meter())
         with self.machine:
             self._answer(watcher)
+        about = self.setting.begun
+        self.peak_mb = None if about.target.device == SERVER else peak_memory_mb(about.device)
         for conversation, place in self.generations():
             key, prompt = place.key, place.prompt
             known = self.compared.setdefault(
@@ -114,7 +117,10 @@ class ConfigurationRun:
     def _record(self, conversation: Conversation, place: PlannedGeneration, whole: dict[str, Any]) -> Record:
         comparison, error = self.compared[place.prompt.id, place.turn], conversation.error_at(place.turn)
         record = make_record(comparison, place, self.machine, error, self.setting.about())
-        return record if error is not None else replace(record, **whole, joules_per_token=self._joules_per_token())
+        if error is not None:
+            return record
+        # The record may be made after others have run, whose peak is not this one's.
+        return replace(record, **whole, joules_per_token=self._joules_per_token(), peak_memory_mb=self.peak_mb)
 
     def _answer(self, watcher: Watcher) -> None:
         """Play all rounds; the next turn of a conversation is asked for once the one before is answered."""

@@ -29,13 +29,14 @@ class PlayedRow:
 def execute(
     engine: Engine, plan: Plan, watcher: Watcher | None = None, done: Mapping[RowKey, PlayedRow] | None = None
 ) -> Iterator[list[Record]]:
-    """The records of a plan, each as soon as its generation is over; those of a batch at once when all are answered.
+    """The records of a plan, a list for each generation: its own, once the reference has had its turn, else nothing.
 
-    One at a time: on each prompt the reference goes first and the others follow in a rotating order; formats of the
-    target's weights take turns at every step, each compared with its own reference. Each pass over the
-    prompts starts without memory of earlier ones. At a load: each configuration answers all prompts of a pass, the
-    reference first, the others in an order that rotates from pass to pass. A generation that fails leaves a record
-    with its error.
+    One at a time: on each prompt all configurations take turns, the reference among them, in an order that rotates
+    from prompt to prompt; formats of the target's weights take turns at every step, each compared with its own
+    reference. Each pass over the prompts starts without memory of earlier ones. At a load: each configuration answers
+    all prompts of a pass, in an order that rotates from pass to pass; the records of a batch come at once. What ran
+    before its reference waits for it, as a record says how it compares. A generation that fails leaves a record with
+    its error.
     `done` generations are not yielded; where others of their prompt, or of their load, are missing, the reference runs
     again, so that those are compared with the machine as it is now; and what remembers earlier prompts runs again
     on them.
@@ -80,8 +81,8 @@ def _groups(plan: Plan, seeded: PlanPass) -> Iterator[Sequence[tuple[int, tuple[
         yield [(index, (prompt,), None) for index, prompt in placed]
 
 
-def _in_turn(several: Iterable[Iterator[list[Record] | None]]) -> Iterator[list[Record]]:
-    """One of each in turn until all are at their end, none before it is asked for; None is one that is there.
+def _in_turn(several: Iterable[Iterator[list[Record]]]) -> Iterator[list[Record]]:
+    """One of each in turn until all are at their end, none before it is asked for.
 
     Example: (a, b) and (c, d, e) -> a, c, b, d, e.
     """
@@ -90,8 +91,7 @@ def _in_turn(several: Iterable[Iterator[list[Record] | None]]) -> Iterator[list[
         first = waiting.popleft()
         for records in islice(first, 1):
             waiting.append(first)
-            if records is not None:
-                yield records
+            yield records
 
 
 def known_lossless(engine: Engine, plan: Plan) -> dict[tuple[Configuration, ChosenPart], bool | None]:
@@ -116,8 +116,8 @@ class _Track:
     watcher: Watcher
     done: Mapping[RowKey, PlayedRow]
 
-    def play(self, order: tuple[Configuration, ...]) -> Iterator[list[Record] | None]:
-        """The records of each configuration in this order, None for those that are there already.
+    def play(self, order: tuple[Configuration, ...]) -> Iterator[list[Record]]:
+        """Each configuration in this order; after each the records that are known by then and were not before.
 
         One at a time they take turns at every turn of the conversation; at a load each plays all turns.
         """
@@ -127,16 +127,19 @@ class _Track:
             compared: dict[tuple[str | int, int], Comparison] = {}
             runs = [ConfigurationRun(self.setting, each, talks[each], turns, compared) for each in order]
             missing = not all(self._is_there(run) for run in runs)
+            measured = AR not in {each.name for each in order}
+            held: list[ConfigurationRun] = []
             for run in runs:
+                measured = measured or run.configuration.name == AR
                 if not self._is_there(run):
                     run.play(self.watcher)
-                    yield run.records()
-                    continue
-                if self._runs_again(run, missing):
+                    held.append(run)
+                elif self._runs_again(run, missing):
                     run.play(NullWatcher())
                 else:
                     self._remember(run)
-                yield None
+                yield [record for each in held for record in each.records()] if measured else []
+                held = [] if measured else held
 
     def _is_there(self, run: ConfigurationRun) -> bool:
         return all(place.key in self.done for _, place in run.generations())

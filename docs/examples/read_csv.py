@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from utils.numbers.intervals import bootstrap_median
+from utils.numbers.intervals import median_interval
 
 QUICK = Path(__file__).parents[1] / "results" / "quick" / "results.csv"
 
@@ -31,7 +31,7 @@ def main() -> None:
     rows = pd.read_csv(path)
     print("speedup over AR on the same prompt, median [95 % interval over prompts]")
     for name, values in speedups(rows).groupby("configuration"):
-        middle, low, high = bootstrap_median(values.to_numpy())
+        middle, low, high = median_interval(values.to_numpy())
         print(f"{name:12} {middle:.2f} [{low:.2f}, {high:.2f}], {len(values)} prompts")
 
 

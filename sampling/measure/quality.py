@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from utils.numbers.intervals import bootstrap_ratio
+from utils.numbers.intervals import share_interval, studentised_ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Quality:
 
     same: share of the answers' positions where both find the same token most likely. kl: mean of KL(full || rounded)
     a position, nats. perplexity, full_perplexity: of the answers under either model, exp of the mean -ln p of a
-    token. `_low` and `_high`: 95 % bootstrap intervals over prompts; None where fewer than five were measured.
+    token. `_low` and `_high`: 95 % intervals over prompts; None where fewer than five were measured.
     weight_bytes, full_weight_bytes: what the products and the embedding hold (`rounded.weight_bytes`).
     """
 
@@ -66,7 +66,9 @@ def summed_up(sums: Sequence[AnswerSums], weight_bytes: int, full_weight_bytes: 
         raise ValueError("no answer has a token; expected at least one")
     tokens, parts = table[:, :1], table[:, 1:]
     means = parts.sum(axis=0) / tokens.sum()
-    low, high = bootstrap_ratio(parts, np.repeat(tokens, parts.shape[1], axis=1))
+    wholes = np.repeat(tokens, parts.shape[1] - 1, axis=1)
+    ends = share_interval(parts[:, :1], tokens), studentised_ratio(parts[:, 1:], wholes)
+    low, high = np.concatenate(ends, axis=1)
     same, kl, nll, full_nll = ((float(m), _known(a), _known(b)) for m, a, b in zip(means, low, high, strict=True))
     return Quality(
         len(table), int(tokens.sum()), *same, *kl, *_exp(nll), *_exp(full_nll), weight_bytes, full_weight_bytes

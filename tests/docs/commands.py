@@ -56,6 +56,7 @@ RULES = {
     "scripts/verify_growth.py": Rule(Kind.CHECKED, "minutes"),
     "scripts/gpu_check.py": Rule(Kind.PARSED, "half an hour on a GPU; test_gpu_check.py rehearses every stage"),
     "scripts/verify_strategies.py": Rule(Kind.CHECKED, "an hour"),
+    "scripts/interval_coverage.py": Rule(Kind.PARSED, "minutes; tests/scripts runs it on few samples"),
     "scripts/view_cost.py": Rule(Kind.CHECKED, "minutes"),
     "scripts/processor_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
     "scripts/invariance_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),

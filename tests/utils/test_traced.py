@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from utils.device.traced import dumped_lines, our_lines
-from utils.numbers.intervals import bootstrap_median
+from utils.numbers.intervals import median_interval
 
 
 def test_lines_of_others_are_left_out_and_the_one_that_broke_is_last() -> None:
@@ -25,7 +25,7 @@ def test_lines_of_others_are_left_out_and_the_one_that_broke_is_last() -> None:
     ]
     assert all(re.fullmatch(r"tests/utils/test_traced\.py:\d+ in \w+", line) for line in lines)
     try:
-        bootstrap_median(None)  # type: ignore[arg-type]
+        median_interval(None)  # type: ignore[arg-type]
     except TypeError as error:
         assert our_lines(error)[-1].startswith("utils/numbers/intervals.py:")
 

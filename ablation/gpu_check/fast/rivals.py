@@ -19,7 +19,7 @@ from sampling.loading.random_weights import random_model
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.tables import AR
 from sampling.pair.pair_engine import PairEngine
-from utils.numbers.intervals import bootstrap_median
+from utils.numbers.intervals import median_interval
 from utils.text import first_line
 
 OURS, AS_IT_IS, STATIC = "ours", "eager", "static"
@@ -96,7 +96,7 @@ def _turns(sides: Mapping[str, Side], turns: int) -> dict[str, Any]:
     times: dict[str, Any] = {f"{name}_ms": median(each) for name, each in ms.items()}
     for name in sides.keys() - {OURS}:
         ratios = [theirs / ours for theirs, ours in zip(ms[name], ms[OURS], strict=True)]
-        times[f"{name}_ratio"], low, high = bootstrap_median(ratios)
+        times[f"{name}_ratio"], low, high = median_interval(ratios)
         times[f"{name}_interval"] = [low, high]
         same = takewhile(lambda pair: pair[0] == pair[1], zip(texts[name], texts[OURS], strict=True))
         times[f"{name}_agreed"] = sum(1 for _ in same)

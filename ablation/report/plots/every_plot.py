@@ -17,8 +17,8 @@ from utils.numbers.intervals import FEWEST
 
 _MEDIAN = (
     "Dot: the median over prompts of tokens/s over those of AR on the same prompt, which is not the ratio of sums. "
-    f"Line: its 95 % bootstrap interval over prompts, not corrected for the number of configurations; fewer than "
-    f"{FEWEST} prompts have none. Right of 1.0 is faster than AR."
+    "Line: its 95 % interval over prompts, between two of their ratios, not corrected for the number of "
+    f"configurations; fewer than {FEWEST} prompts have none. Right of 1.0 is faster than AR."
 )
 _CAPTIONS = {
     "speedup": (

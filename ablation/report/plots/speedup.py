@@ -16,7 +16,7 @@ from ablation.report.plots.medians import MedianRows, beyond, draw_medians, limi
 from ablation.report.tables.summary import ALL
 from ablation.results.table import setting_columns
 from sampling.methods.tables import AR
-from utils.numbers.intervals import FEWEST, bootstrap_ratio
+from utils.numbers.intervals import FEWEST, share_interval
 
 # Settings of the draft length, and whether a rule chooses below it.
 _LENGTHS = {"gamma": False, "egag_gamma_max": True, "ucb_gamma_max": True}
@@ -125,10 +125,10 @@ def gamma_figure(frame: pd.DataFrame, summary: pd.DataFrame, processor: str) -> 
 
 
 def _acceptance(frame: pd.DataFrame, configuration: str) -> tuple[float, float]:
-    """The 95 % interval of the acceptance rate, resampled by prompts."""
+    """The 95 % interval of the acceptance rate, over prompts."""
     rows = frame[(frame["configuration"] == configuration) & ~frame["failed"]]
-    sums = rows.groupby("id", observed=True)[["accepted", "drafted"]].sum().to_numpy()
-    low, high = bootstrap_ratio(sums[:, :1], sums[:, 1:])
+    sums = rows.groupby("id", observed=True)[["accepted", "drafted"]].sum().to_numpy(float)
+    low, high = share_interval(sums[:, :1], sums[:, 1:])
     return float(low[0]), float(high[0])
 
 

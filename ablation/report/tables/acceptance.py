@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ablation.report.load import in_order
-from utils.numbers.intervals import bootstrap_ratio
+from utils.numbers.intervals import Ends, share_interval, studentised_ratio
 
 # A share of fewer rounds than this is drawn hollow.
 FEW_ROUNDS = 10
@@ -53,16 +53,19 @@ class Positions:
     def mean(self) -> ShareAtPosition:
         """Accepted drafts a round. Its position says nothing."""
         accepted = self.hist @ np.arange(self.hist.shape[1])
-        return _shares(accepted[:, None], self.hist.sum(axis=1, keepdims=True))[0]
+        sums = accepted[:, None], self.hist.sum(axis=1, keepdims=True)
+        return _shares(*sums, studentised_ratio(*sums))[0]
 
     def unconditional(self) -> list[ShareAtPosition]:
         """Share of all rounds that accepted the draft at each position."""
         accepted = self._accepted()
-        return _shares(accepted, np.broadcast_to(self.hist.sum(axis=1, keepdims=True), accepted.shape))
+        rounds = np.broadcast_to(self.hist.sum(axis=1, keepdims=True), accepted.shape)
+        return _shares(accepted, rounds, share_interval(accepted, rounds))
 
     def conditional(self) -> list[ShareAtPosition]:
         """Share of the rounds that judged a draft at each position that accepted it."""
-        return _shares(self._accepted(), self.tested)
+        accepted = self._accepted()
+        return _shares(accepted, self.tested, share_interval(accepted, self.tested))
 
     def _accepted(self) -> Counts:
         """Rounds that accepted the draft at each position, `[n, K]`. Example: hist 5 3 2 -> 5 at 1, 2 at 2."""
@@ -89,9 +92,8 @@ def summed(cells: Iterable[str]) -> list[int]:
     return [sum(entries) for entries in zip_longest(*lists, fillvalue=0)]
 
 
-def _shares(parts: Counts, wholes: Counts) -> list[ShareAtPosition]:
-    low, high = bootstrap_ratio(parts, wholes)
-    sums = zip(parts.sum(axis=0), wholes.sum(axis=0), low, high, strict=True)
+def _shares(parts: Counts, wholes: Counts, ends: Ends) -> list[ShareAtPosition]:
+    sums = zip(parts.sum(axis=0), wholes.sum(axis=0), *ends, strict=True)
     return [
         ShareAtPosition(place, float(part / whole), float(a), float(b), int(whole))
         for place, (part, whole, a, b) in enumerate(sums, start=1)

@@ -8,9 +8,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from utils.numbers.intervals import FEWEST, bootstrap_median
+from utils.numbers.intervals import FEWEST, median_interval
 
 LEVEL = 0.05
+GAIN, POWER = 0.05, 0.8
+"""What `prompts_to_show` asks: how many prompts show a gain of 5 % in 80 of 100 repetitions."""
 Logs = NDArray[np.float64]
 Verdict = Literal["faster", "slower", "no difference shown", "too few prompts to show any"]
 UNSHOWN: Verdict = "no difference shown"
@@ -60,7 +62,7 @@ def ratio_interval(logs: Iterable[float]) -> tuple[float, float, float]:
     values = list(logs)
     if not values:
         return math.nan, math.nan, math.nan
-    middle, low, high = (math.exp(value) for value in bootstrap_median(values))
+    middle, low, high = (math.exp(value) for value in median_interval(values))
     return (middle, low, high) if len(values) >= FEWEST else (middle, math.nan, math.nan)
 
 
@@ -111,6 +113,22 @@ def can_tell(prompts: int, comparisons: int) -> bool:
 def enough(comparisons: int) -> int:
     """The fewest prompts with which `can_tell`. Example: 1 comparison -> 6, 11 -> 9."""
     return 1 + math.ceil(math.log2(comparisons / LEVEL))
+
+
+def prompts_to_show(logs: Logs, comparisons: int, gain: float = GAIN) -> int | None:
+    """Prompts on which the test would find a gain in `POWER` of the cases, if logarithms spread as these do.
+
+    The usual normal approximation: n = (pi / 3) ((z of the level + z of the power) spread / ln(1 + gain))^2, at Holm's
+    strictest level, LEVEL / comparisons. pi / 3 is what ranks cost against a t test where logarithms are normal. None
+    of two prompts or fewer, and where all are alike.
+    """
+    if len(logs) < 3 or not (spread := float(np.std(logs, ddof=1))):
+        return None
+    from scipy.stats import norm
+
+    reach = float(norm.isf(LEVEL / comparisons / 2.0) + norm.ppf(POWER))
+    needed = math.pi / 3.0 * (reach * spread / math.log1p(gain)) ** 2
+    return max(math.ceil(needed), enough(comparisons))
 
 
 def _verdict(ratio: float, effect: float, p_holm: float, can: bool) -> Verdict:

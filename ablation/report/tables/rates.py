@@ -1,20 +1,23 @@
 """What configurations drafted and what their rounds cost, from sums over runs, with intervals over prompts."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ablation.report.tables.acceptance import summed
 from egag.rollback_price import FREE, RollbackPrice
 from sampling.measure.ledger import PARTS, Ledger, needed_alpha
-from utils.numbers.intervals import bootstrap_ratio
+from utils.numbers.intervals import Ends, Numbers, share_interval, studentised_ratio
 
 _SUMS = ("new_tokens", "own_rounds", "drafted", "tested", "accepted", "gamma_rounds", "known_rounds")
-# A rate, and the sums that it is a ratio of.
-_WITH_INTERVALS = {"alpha": ("accepted", "tested"), "tokens_per_round": ("new_tokens", "own_rounds")}
+# A rate, the sums that it is a ratio of, and its interval: a round emits one token or more.
+_WITH_INTERVALS: dict[str, tuple[str, str, Callable[[Numbers, Numbers], Ends]]] = {
+    "alpha": ("accepted", "tested", share_interval),
+    "tokens_per_round": ("new_tokens", "own_rounds", partial(studentised_ratio, least=1.0)),
+}
 _PHASES = ("draft", "verify", "other")
 
 Rollbacks = Mapping[str, RollbackPrice]
@@ -23,14 +26,14 @@ Rollbacks = Mapping[str, RollbackPrice]
 def rates(whole: pd.DataFrame, group: list[str]) -> pd.DataFrame:
     """Rates as ratios of sums, so that a long answer weighs by its tokens; c as a median over runs.
 
-    Intervals resample prompts, the unit of replication: 95 %, NaN where fewer than `FEWEST` prompts know the rate.
+    Intervals are over prompts, the unit of replication: 95 %, NaN where fewer than `FEWEST` prompts know the rate.
     """
     by_prompt = whole.groupby([*group, "id"], observed=True)[list(_SUMS)].sum()
     sums = by_prompt.groupby(level=group).sum()
     known = sums.replace(0.0, math.nan)
     runs = whole.groupby(group, observed=True)
     table = pd.DataFrame({"acceptance_rate": sums["accepted"] / known["drafted"]})
-    for name, (part, of) in _WITH_INTERVALS.items():
+    for name, (part, of, _) in _WITH_INTERVALS.items():
         table[name] = sums[part] / known[of]
     return table.join(_intervals(by_prompt, group)).assign(
         c=runs["c"].median(),
@@ -131,10 +134,13 @@ def by_group(by_key: Mapping[Any, Any], group: list[str], columns: list[str]) ->
 
 def _intervals(by_prompt: pd.DataFrame, group: list[str]) -> pd.DataFrame:
     """`_low` and `_high` of each rate that has an interval."""
-    parts, wholes = ([sums[place] for sums in _WITH_INTERVALS.values()] for place in (0, 1))
     names = [f"{name}_{end}" for name in _WITH_INTERVALS for end in ("low", "high")]
     intervals = {
-        key: np.stack(bootstrap_ratio(part[parts].to_numpy(float), part[wholes].to_numpy(float)), axis=1).ravel()
-        for key, part in by_prompt.groupby(level=group)
+        key: [
+            end[0]
+            for part, of, interval in _WITH_INTERVALS.values()
+            for end in interval(sums[[part]].to_numpy(float), sums[[of]].to_numpy(float))
+        ]
+        for key, sums in by_prompt.groupby(level=group)
     }
     return by_group(intervals, group, names)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ablation.plan.grid import CONTROL
 from ablation.report.load import ASKED, in_order, with_reference
-from ablation.report.tables.paired import JudgedComparison, judge, ratio_interval
+from ablation.report.tables.paired import JudgedComparison, judge, prompts_to_show, ratio_interval
 from ablation.report.tables.predicted import Prices, predict
 from ablation.report.tables.rates import by_group, costs, rates
 from ablation.results.stamp import LOSSY
@@ -16,6 +16,7 @@ from sampling.methods.tables import AR
 
 ALL = "all"
 OTHER = "other output"
+NEEDED = "prompts_for_5_percent"
 _GROUP = ["processor", "configuration", "task"]
 _REFERENCE = ["new_tokens", "decode_s", "rounds", "draft_ms", "verify_ms", "other_ms"]
 _JUDGED = {
@@ -108,8 +109,11 @@ def _against_ar(whole: pd.DataFrame) -> pd.DataFrame:
         samples = {str(name): logs.to_numpy() for name, logs in by_name}
         for name, judged in _judged(samples):
             values = {column: getattr(judged, field) for field, column in _JUDGED.items()}
-            rows[str(processor), name, str(task)] = values | _said(name, judged)
-    return by_group(rows, _GROUP, list(_JUDGED.values()))
+            # The control is asked alone.
+            family = 1 if name == CONTROL else sum(each not in (AR, CONTROL) for each in samples)
+            needed = None if name == AR else prompts_to_show(samples[name], family)
+            rows[str(processor), name, str(task)] = values | _said(name, judged) | {NEEDED: needed}
+    return by_group(rows, _GROUP, [*_JUDGED.values(), NEEDED]).astype({NEEDED: float})
 
 
 def _judged(samples: dict[str, np.ndarray]) -> Iterator[tuple[str, JudgedComparison]]:

@@ -10,7 +10,7 @@ QUALITY_HEADERS = ("weights", "same token, %", "KL to full, nats", "perplexity",
 QUALITY_MEANING = (
     "Quality is measured on the full weights' own greedy answers, token by token, without the prompts' tokens: how "
     "often both find the same token most likely, the mean of KL(full || rounded), and the perplexity of these answers, "
-    "each with its 95 % interval from resampling prompts. MB are 10^6 bytes of what the products and the embedding "
+    "each with its 95 % interval over prompts. MB are 10^6 bytes of what the products and the embedding "
     "hold, what is shared counted once."
 )
 

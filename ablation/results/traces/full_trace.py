@@ -1,12 +1,13 @@
 """A full trace: beside each round what the models believed, and what every position of the answer would have met."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ablation.plan.traced import FULL, Traced
 from ablation.results.column import column
 from ablation.results.record import Record
+from ablation.results.table import key_of
 from ablation.results.traces.trace import GenerationLine, TraceLine, Tracer, of_generation, trace_line
 from sampling.methods.tables import METHODS
 from utils.events import Round
@@ -14,7 +15,8 @@ from utils.events import Round
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ablation.plan.grid import PlannedGeneration
+    from ablation.plan.grid import PlannedGeneration, RowKey
+    from ablation.results.traces.trace import JsonLine
     from egag.draft_distribution import RecordedDistribution
     from sampling.engine import Engine
     from sampling.logits_probe import ObservedRound
@@ -56,21 +58,30 @@ class RunLine(GenerationLine):
     drafter: str = column("", "what drafted, with its parameters: configurations that share it share one walk")
 
 
+@dataclass(slots=True)
+class _TracedGeneration:
+    """A generation whose record is not there yet. walked: what its walk is known by, () for none."""
+
+    place: "PlannedGeneration"
+    ids: Sequence[int]
+    values: Mapping[str, Any]
+    walked: tuple[Any, ...] = ()
+    walk: "DraftWalk | None" = None
+    rounds: "list[JsonLine]" = field(default_factory=list)
+
+
 class FullTracer(Tracer):
     """Writes a line a round with beliefs, then the generation's record and, once a drafter and prompt, its walk.
 
     The walk is made before the generation, when its drafter knows no more than the generation will, and is not part
-    of any measured time. Answers that are not greedy, and engines of others, have rounds alone.
+    of any measured time. Answers that are not greedy, and engines of others, have rounds alone. A generation is
+    written in one piece when its record comes, and that may be after others have run.
     """
 
     def __init__(self, file: TextIO) -> None:
         super().__init__(file)
         self._walked: set[tuple[Any, ...]] = set()
-        self._key: tuple[Any, ...] = ()
-        self._walk: DraftWalk | None = None
-        self._ids: Sequence[int] = ()
-        self._values: Mapping[str, Any] = {}
-        self._place: PlannedGeneration | None = None
+        self._waiting: dict[RowKey, _TracedGeneration] = {}
         self._engine: Any = None
 
     def prompted(
@@ -81,52 +92,53 @@ class FullTracer(Tracer):
         from sampling.pair.local_engine import is_local
 
         self.close()
-        self._place, self._ids, self._values = place, ids, values
+        traced = self._waiting[place.key] = _TracedGeneration(place, ids, values)
         if not is_local(engine):
             return
         if walkable(place.method, values):
-            self._walk = self._new_walk(place, engine, values, ids)
+            self._add_walk(traced, engine)
         self._engine, engine.raw = engine, LogitsProbe()
 
     def round(self, place: "PlannedGeneration", round: Round) -> None:
         """See `Tracer.round`."""
         seen = None if self._engine is None else self._engine.raw.take()
-        self.write(_round_line(place, round, seen))
+        self._waiting[place.key].rounds.append(_round_line(place, round, seen))
 
     def record(self, record: Record) -> None:
         """See `Tracer.record`."""
-        if self._place is None or record.error is not None:
-            self._walked.discard(self._key)
-            return self.close()
-        place = self._place
-        self.write(_run_line(place, record, self._ids, self._values))
-        for line in _walk_lines(place, self._walk) if self._walk else ():
+        self.close()
+        traced = self._waiting.pop(key_of(record), None)
+        if traced is None:
+            return
+        for line in traced.rounds:
             self.write(line)
-        return self.close()
+        if record.error is not None:
+            self._walked.discard(traced.walked)
+            return
+        self.write(_run_line(traced.place, record, traced.ids, traced.values))
+        for line in _walk_lines(traced.place, traced.walk) if traced.walk else ():
+            self.write(line)
+
+    def ended(self, place: "PlannedGeneration") -> None:
+        """See `Tracer.ended`: what follows, as its comparison, is no part of the generation."""
+        self.close()
 
     def close(self) -> None:
         """Look no longer."""
         if self._engine is not None:
             self._engine.raw = None
-        self._engine = self._walk = self._place = None
+        self._engine = None
 
-    def _new_walk(
-        self, place: "PlannedGeneration", engine: Any, values: Mapping[str, Any], ids: Sequence[int]
-    ) -> "DraftWalk | None":
-        """The walk of this drafter along this prompt's answer; None where it is written already."""
+    def _add_walk(self, traced: _TracedGeneration, engine: Any) -> None:
+        """Walk with this drafter along this prompt's answer, unless that was done already."""
         from sampling.measure.replay.walk import walk
 
-        key = self._key = (
-            str(place.prompt.id),
-            place.turn,
-            place.target_weights,
-            tuple(ids),
-            drafter_of(place, values),
-        )
-        if key in self._walked:
-            return None
-        self._walked.add(key)
-        return walk(engine, place.method, values, ids, run=place.configuration.name)
+        place, ids, values = traced.place, traced.ids, traced.values
+        walked = (str(place.prompt.id), place.turn, place.target_weights, tuple(ids), drafter_of(place, values))
+        if walked not in self._walked:
+            self._walked.add(walked)
+            traced.walked = walked
+            traced.walk = walk(engine, place.method, values, ids, run=place.configuration.name)
 
 
 def tracer(file: TextIO | None, traced: Traced) -> Tracer:

@@ -123,7 +123,9 @@ def test_a_clear_winner_is_expected_to_bring_what_it_brought() -> None:
     assert (
         found is not None and found.expected.ratio == pytest.approx(math.exp(0.695), rel=1e-3) and found.expected.pays
     )
-    assert found.expected.prompts == 4 and found.expected.low > math.exp(0.689)
+    assert found.expected.prompts == 4 and found.expected.low == pytest.approx(
+        math.exp(0.695 - 3.182 * 0.01 / 12**0.5), rel=1e-4
+    )
 
 
 def test_one_prompt_has_no_interval_and_none_no_choice() -> None:

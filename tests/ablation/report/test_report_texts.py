@@ -88,7 +88,7 @@ def test_the_latex_is_well_formed(folder: Path, name: str) -> None:
     assert not re.search(r"[%#$~^_]", plain)
     assert text.count(r"\caption{") == text.count(r"\label{") == tables
     captions = re.findall(r"\\caption\{(.*)\}", text)
-    for said in ("7 prompts", r"A\_B", "2 threads", "over those of AR", "95 \\% bootstrap intervals"):
+    for said in ("7 prompts", r"A\_B", "2 threads", "over those of AR", "95 \\% intervals between two prompts"):
         assert all(said in caption for caption in captions)
     told = re.findall(r"\\parbox\{\\linewidth\}\{\\raggedright (.*)\}", text)
     assert len(told) == tables and all("The code had uncommitted changes" in notes for notes in told)

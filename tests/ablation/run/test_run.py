@@ -11,6 +11,7 @@ from ablation.plan.choice import plain_plan
 from ablation.plan.grid import Configuration, Plan, PlannedGeneration
 from ablation.plan.prompts.file import Prompt
 from ablation.run.costing.probe import estimated
+from ablation.run.execute import execute
 from ablation.run.job import JobOutcome
 from ablation.run.progress.display import BarDisplay
 from ablation.run.progress.estimate import Estimate
@@ -51,9 +52,9 @@ def test_json_lines_have_the_documented_keys_in_order(invoke: Invoke) -> None:
         "target",
         "speculative",
         "ngram",
-        "target",
-        "ngram",
         "speculative",
+        "ngram",
+        "target",
     ]
     assert [record["repeat"] for record in records] == [0, 0, 0, 1, 1, 1]
     for record in records:
@@ -104,9 +105,10 @@ def test_a_profile_stands_in_for_the_reference_and_predicts(pair: Pair) -> None:
 
 def test_speedup_is_against_the_reference_of_the_same_repeat(invoke: Invoke) -> None:
     records = objects(invoke("run", "--prompt", "Hello", "--length", 8, "--repeat", 2, "--json").stdout)
-    for reference, *others in (records[:3], records[3:]):
+    for repeat in (records[:3], records[3:]):
+        reference = next(record for record in repeat if record["method"] == "target")
         assert reference["speedup"] == 1.0
-        for record in others:
+        for record in repeat:
             assert record["speedup"] == pytest.approx(record["tokens_per_s"] / reference["tokens_per_s"])
     alone = objects(invoke("run", "--prompt", "Hello", "--methods", "ngram", "--json").stdout)
     assert alone[0]["speedup"] is None and alone[0]["divergence_verdict"] is None
@@ -241,14 +243,14 @@ def test_for_people_a_lossy_answer_is_stamped_over_its_text_too(invoke: Invoke) 
     assert "AR (target):" in lines and "SD (speculative) LOSSY:" in lines
 
 
-def test_the_reference_goes_first_and_the_others_rotate(pair: Pair) -> None:
+def test_all_take_turns_and_the_reference_with_them(pair: Pair) -> None:
     prompts = (Prompt("a", ("x",)), Prompt("b", ("y",)))
     methods = tuple(map(Configuration, ("ngram", "target", "speculative")))
     plan = plain_plan(prompts, methods, {**Settings(), "length": 2}, repeats=2)
     records = list(records_of(PairEngine(pair), plan))
     assert [(record.repeat, record.id, record.method) for record in records] == [
-        (0, "a", "target"),
         (0, "a", "ngram"),
+        (0, "a", "target"),
         (0, "a", "speculative"),
         (0, "b", "target"),
         (0, "b", "speculative"),
@@ -256,11 +258,21 @@ def test_the_reference_goes_first_and_the_others_rotate(pair: Pair) -> None:
         (1, "a", "target"),
         (1, "a", "speculative"),
         (1, "a", "ngram"),
-        (1, "b", "target"),
-        (1, "b", "ngram"),
         (1, "b", "speculative"),
+        (1, "b", "ngram"),
+        (1, "b", "target"),
     ]
     assert len(records) == plan.generations
+    assert all(record.speedup and record.target_tokens_per_s for record in records), "compared, whoever ran first"
+
+
+def test_what_ran_before_its_reference_waits_for_it(pair: Pair) -> None:
+    methods = tuple(map(Configuration, ("ngram", "speculative", "target", "prompt_lookup")))
+    plan = plain_plan((Prompt("a", ("x",)),), methods, {**Settings(), "length": 2}, repeats=1)
+    told = [[record.method for record in records] for records in execute(PairEngine(pair), plan)]
+    assert told == [[], [], ["ngram", "speculative", "target"], ["prompt_lookup"]]
+    alone = replace(plan, configurations=tuple(one for one in methods if one.method != "target"))
+    assert [len(records) for records in execute(PairEngine(pair), alone)] == [1, 1, 1], "nothing to wait for"
 
 
 def test_warm_up_leaves_no_memory_and_repeats_do_not_teach_each_other(pair: Pair) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ablation.plan.grid import PlannedGeneration
 from ablation.results.record import Record
 from ablation.results.store import whole_rows
 from ablation.results.table import columns, key
@@ -43,12 +44,18 @@ def test_rows_hold_the_numbers_worked_out_by_hand(whole: Path) -> None:
     assert control["method"] == "target" and float(control["speedup"]) == pytest.approx(1.0)
 
 
-def test_the_reference_goes_first_and_the_others_take_turns(tmp_path: Path) -> None:
+def test_over_as_many_blocks_as_configurations_each_has_every_place_once(tmp_path: Path) -> None:
+    display = Silent()
+    play(tmp_path / "r.csv", mock_plan(prompts=4), display=display)
+    blocks = [display.places[i : i + 4] for i in range(0, len(display.places), 4)]
+    orders = [[place.configuration.name for place in block] for block in blocks]
+    assert all(len(set(places)) == 4 for places in zip(*orders[:4], strict=True)), "AR and its control among them"
+
+
+def test_passes_follow_each_other_and_prompts_in_them(tmp_path: Path) -> None:
     display = Silent()
     play(tmp_path / "r.csv", display=display)
     blocks = [display.places[i : i + 4] for i in range(0, len(display.places), 4)]
-    assert all(block[0].configuration.name == "target" for block in blocks)
-    assert len({tuple(place.configuration.name for place in block) for block in blocks}) == 3
     assert [(block[0].seed, block[0].processor.name, block[0].prompt.id) for block in blocks[:5]] == [
         (1, "greedy", "p0"),
         (1, "greedy", "p1"),
@@ -113,13 +120,30 @@ def test_losslessness_is_asked_once_for_each_configuration_and_processor() -> No
 
 
 def test_ctrl_c_finishes_the_row(tmp_path: Path) -> None:
+    """The fifth row comes with all others of its block, in which the reference ran last."""
     out = tmp_path / "r.csv"
     outcome = play(out, display=Silent(stop_after=5))
-    assert outcome.stopped and outcome.rows == len(rows(out)) == 5
+    assert outcome.stopped and outcome.rows == len(rows(out)) == 8
     runs = json.loads(Files(out).manifest.read_text())["runs"]
-    assert runs[0]["stopped"] and runs[0]["rows"] == 5 and runs[0]["end"]
+    assert runs[0]["stopped"] and runs[0]["rows"] == 8 and runs[0]["end"]
     again = play(out, resume=True)
     assert not again.stopped and len(rows(out)) == mock_plan().generations
+
+
+def test_what_is_stopped_before_its_reference_is_played_again(whole: Path, tmp_path: Path) -> None:
+    """Three generations of the second block are over when it is stopped: no row tells of them, none is lost."""
+    out = tmp_path / "r.csv"
+    display = Silent()
+
+    def begin(place: PlannedGeneration) -> None:
+        display.places.append(place)
+        if len(display.places) == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    display.begin = begin  # type: ignore[method-assign]
+    outcome = play(out, display=display)
+    assert outcome.stopped and outcome.rows == len(rows(out)) == 4 and len(display.places) == 7, "stopped at once"
+    assert play(out, resume=True).rows == mock_plan().generations - 4 and lasting(out) == lasting(whole)
 
 
 def test_a_failed_generation_is_a_row_and_is_not_run_again(tmp_path: Path) -> None:
