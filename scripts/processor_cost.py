@@ -22,7 +22,7 @@ from sampling.methods.tables import AR
 from sampling.pair.pair_engine import PairEngine
 from utils.device.machine import Machine, disturbance
 from utils.events import Round
-from utils.numbers.intervals import bootstrap_median
+from utils.numbers.intervals import median_interval
 
 PROMPT = "Write a Python function that merges two sorted lists, with a docstring, and explain how it works."
 CASES = (
@@ -71,7 +71,7 @@ def main(
 def _tell(plain: str, options: str, rounds: list[tuple[float, float]]) -> None:
     """rounds: seconds of a round without the options and of the one beside it with them."""
     usual = statistics.median(without for without, _ in rounds)
-    added, low, high = bootstrap_median([having - without for without, having in rounds])
+    added, low, high = median_interval([having - without for without, having in rounds])
     share = f"{added / usual:.1%} ({low / usual:.1%} to {high / usual:.1%})"
     print(f"{plain} + {options or 'nothing'}: {share} of a round of {usual * 1e3:.2f} ms, {len(rounds)} rounds")
 

@@ -23,6 +23,9 @@ def test_ranks_and_coverages_worked_out_by_hand() -> None:
     assert order_pair(12) == (3, 1 - 2 * (1 + 12 + 66) / 2**12)
     assert order_pair(8) == (1, 1 - 2 / 256) and order_pair(8, level=0.9) == (2, 1 - 18 / 256)
     assert order_pair(5) == (1, 0.9375) and order_pair(1) == (1, 0.0)
+    from scipy.stats import binom
+
+    assert order_pair(2000) == (956, pytest.approx(1 - 2 * binom.cdf(955, 2000, 0.5)))
 
 
 @pytest.mark.parametrize("count", [6, 7, 8, 12, 20, 33, 50])

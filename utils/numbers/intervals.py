@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
-from math import comb
 from statistics import median
 from typing import NamedTuple
 
@@ -34,8 +33,8 @@ def order_pair(count: int, level: float = 0.95) -> OrderPair:
     Each value is below the median with probability 1/2, whatever the distribution: so many of `count` values are below
     it as heads come of so many coins. Example: 12 -> the 3rd and the 10th, 1 - 2 (1 + 12 + 66) / 2^12 = 0.961.
     """
-    below = accumulate(comb(count, heads) for heads in range((count + 1) // 2))
-    pairs = [OrderPair(rank, 1.0 - 2.0 * cases / 2.0**count) for rank, cases in enumerate(below, start=1)]
+    ways = accumulate(range(1, (count + 1) // 2), lambda last, heads: last * (count - heads + 1) // heads, initial=1)
+    pairs = [OrderPair(rank, 1.0 - cases / 2 ** (count - 1)) for rank, cases in enumerate(accumulate(ways), start=1)]
     return next((pair for pair in reversed(pairs) if pair.coverage >= level), pairs[0])
 
 
