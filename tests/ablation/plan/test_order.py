@@ -57,17 +57,17 @@ def asked(plan: Plan, there: Callable[[RowKey], bool] = lambda key: False) -> st
     return " ".join(engine.log)
 
 
-FIRST = "F I Fta1 Ita1 Fda1 Ida1 Fsa1 Isa1 Fta2 Ita2 Fda2 Ida2 Fsa2 Isa2 Itb1 Ftb1 Isb1 Fsb1 Idb1 Fdb1"
-SECOND = "F I Ita1 Fta1 Isa1 Fsa1 Ida1 Fda1 Ita2 Fta2 Isa2 Fsa2 Ida2 Fda2 Ftb1 Itb1 Fdb1 Idb1 Fsb1 Isb1"
+FIRST = "F I Fta1 Ita1 Fda1 Ida1 Fsa1 Isa1 Fta2 Ita2 Fda2 Ida2 Fsa2 Isa2 Idb1 Fdb1 Isb1 Fsb1 Itb1 Ftb1"
+SECOND = "F I Ida1 Fda1 Isa1 Fsa1 Ita1 Fta1 Ida2 Fda2 Isa2 Fsa2 Ita2 Fta2 Fsb1 Isb1 Ftb1 Itb1 Fdb1 Idb1"
 
 
-def test_on_each_prompt_the_reference_comes_first_and_formats_and_the_others_take_turns() -> None:
+def test_on_each_prompt_formats_and_configurations_take_turns_the_reference_as_well() -> None:
     assert asked(plan_of()) == f"{FIRST} {SECOND}"
 
 
 def test_where_starting_takes_minutes_each_configuration_plays_all_prompts() -> None:
     first = "F Fta1 Ftb1 Fda1 Fdb1 Fsa1 Fsb1 Fta2 Fda2 Fsa2"
-    second = "F Fta1 Ftb1 Fsa1 Fsb1 Fda1 Fdb1 Fta2 Fsa2 Fda2"
+    second = "F Fda1 Fdb1 Fsa1 Fsb1 Fta1 Ftb1 Fda2 Fsa2 Fta2"
     assert asked(plan_of(in_turn=False, formats=())) == f"{first} {second}"
 
 
@@ -77,7 +77,7 @@ def batch(*runs: str) -> str:
 
 
 def test_in_batches_each_configuration_answers_all_prompts_at_each_load() -> None:
-    first, second = batch("Ft", "It", "Fd", "Id", "Fs", "Is"), batch("It", "Ft", "Is", "Fs", "Id", "Fd")
+    first, second = batch("Ft", "It", "Fd", "Id", "Fs", "Is"), batch("Id", "Fd", "Is", "Fs", "It", "Ft")
     assert asked(plan_of(batches=(1, 2))) == f"{first} {first} {second} {second}"
 
 
@@ -89,7 +89,7 @@ def test_on_resume_the_reference_runs_beside_what_is_missing_and_what_remembers_
     assert asked(plan_of(), there) == f"{again} {SECOND}"
     only_drafts = asked(plan_of(), lambda key: key.repeat == 1 or key.configuration != "speculative gamma=2")
     assert (
-        only_drafts == "F I Fta1 Ita1 Fda1 Ida1 Fsa1 Isa1 Fta2 Ita2 Fda2 Ida2 Fsa2 Isa2 Itb1 Ftb1 Isb1 Fsb1 Idb1 Fdb1"
+        only_drafts == "F I Fta1 Ita1 Fda1 Ida1 Fsa1 Isa1 Fta2 Ita2 Fda2 Ida2 Fsa2 Isa2 Idb1 Fdb1 Isb1 Fsb1 Itb1 Ftb1"
     )
 
 
@@ -97,6 +97,6 @@ def test_on_resume_in_batches_only_the_reference_of_a_missing_one_runs_again() -
     def there(key: RowKey) -> bool:
         return key.repeat == 0 and (key.configuration, key.target_weights) != ("suffix", "int8")
 
-    second = batch("It", "Ft", "Is", "Fs", "Id", "Fd")
+    second = batch("Id", "Fd", "Is", "Fs", "It", "Ft")
     assert asked(plan_of(batches=(2,)), there) == f"{batch('It', 'Is')} {second}"
     assert asked(plan_of(batches=(2,)), lambda key: True) == ""
