@@ -16,9 +16,11 @@ from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.forward.requests import attempt
-from sampling.forward.runner import feed
+from sampling.forward.runner import PREFILL_CHUNK, feed
 from sampling.forward.sharing import SharedModel, SlotRunner
 from sampling.loop import finish, step
+from sampling.reading import Chunk, Reading, charge, next_chunks, read_alone, reads_in_chunks
+from sampling.rounds import shares_of
 from sampling.sequence import Sequence
 from sampling.start import begin
 from sampling.verify.verifier import Verifier
@@ -59,12 +61,14 @@ class Request:
 class LiveText:
     """A text in progress, or a text that failed with an `error`. A text whose prompt failed has no sequence.
 
-    waited_s: seconds since its last round that were spent on the prefill of other texts.
+    reading: its prompt, while that is read in chunks. waited_s: seconds since its last round that were spent on the
+    prompts of other texts.
     """
 
     request: Request
     slot: SlotRunner = field(init=False)
     seq: Sequence = field(init=False)
+    reading: Reading | None = None
     waited_s: float = 0.0
     error: Exception | None = None
 
@@ -73,11 +77,12 @@ class LiveText:
 class Batch:
     """At most `size` sequences that share the forwards of one target and one drafter.
 
-    `admit` prefills a prompt, `play` runs one round of all live texts, `drop` gives up a text. An error in one text
+    `admit` gives a text a place, `play` runs one round of all live texts, `drop` gives up a text. An error in one text
     ends that text only. rule: makes a draft-length rule for each text. learnt: is called with each finished sequence.
     The drafter and `learnt` see finished sequences in the order of admission. plain: the cost of the target's forwards,
-    by which the time of a round is divided. most_drafts: the most drafts of a path in one round. now_s: the batch's
-    clock in seconds. The clock counts rounds and prefills only.
+    by which the time of a round is divided. most_drafts: the most drafts of a path in one round. prefill_chunk: the
+    most rows of prompts that a round reads, in all; 0 = `admit` reads each prompt alone. texts: all that have a place.
+    live: those whose prompt is in the caches. now_s: the batch's clock in seconds. It counts rounds and prefills only.
     """
 
     target: SharedModel
@@ -88,6 +93,8 @@ class Batch:
     learnt: Callable[[Sequence], None] = lambda seq: None
     plain: CostModel = ASSUMED_COSTS
     most_drafts: int = MOST_DRAFTS
+    prefill_chunk: int = 0
+    texts: list[LiveText] = field(default_factory=list)
     live: list[LiveText] = field(default_factory=list)
     now_s: float = 0.0
 
@@ -104,50 +111,57 @@ class Batch:
         return not self._free
 
     @torch.inference_mode()
-    def admit(self, request: Request) -> tuple[LiveText, Prefilled]:
-        """Begin a text with its prefill, run alone.
+    def admit(self, request: Request) -> tuple[LiveText, Prefilled | None]:
+        """Give a text a place. `play` reads its prompt, or it is read here, alone, and the event says so.
 
         Raises `UserError` as `decode` does; the batch is then unchanged.
         """
-        live = LiveText(request)
-        live.slot, rule = self._free[-1], self.rule()
-        if request.price is not None:
-            rule.use_cost_model(request.price)
+        chunked = self.prefill_chunk > 0 and reads_in_chunks(self.target)
         self._clock.start()
-        ends = request.max_new_tokens, request.stop, request.seed
-        live.seq = begin(live.slot, rule, request.processor, request.prompt, *ends)
-        live.seq.most_drafts = self.most_drafts
-        try:
-            start = live.slot.resume(live.seq.tokens[:-1], request.reuse)
-            live.seq.hidden = feed(live.slot, live.seq.tokens[start:-1], self.drafter.needs_hidden)
-            self.drafter.begin(live.seq)
-        except Exception:
-            live.slot.wipe()
-            raise
+        live = self._begin(request, read=not chunked)
         self._clock.lap("prefill")
         taken = self._clock.stop()
-        seconds = sum(taken.values())
         arrived_s = self.now_s if request.arrives_s is None else request.arrives_s
-        begun_s = max(self.now_s, arrived_s)
-        self.now_s = begun_s + seconds
+        reading = Reading(live.seq, arrived_s, max(self.now_s, arrived_s), taken["prefill"], taken[CAPTURE])
+        self.now_s = reading.begun_s + sum(taken.values())
         for other in self.live:
-            other.waited_s += seconds
+            other.waited_s += sum(taken.values())
         self._free.pop()
-        self.live.append(live)
+        self.texts.append(live)
         self._unlearnt.append(live.seq)
-        told = Prefilled(len(request.prompt), taken["prefill"], begun_s - arrived_s, capture_s=taken[CAPTURE])
-        return live, told
+        if chunked:
+            live.reading, reading.chunks = reading, 0
+            return live, None
+        self.live.append(live)
+        return live, reading.told(self.now_s)
 
     @torch.inference_mode()
-    def play(self) -> list[tuple[LiveText, Round | FailedText]]:
-        """Run one round of every live text, each with the seconds of the whole batch. Finished texts leave."""
+    def play(self) -> list[tuple[LiveText, Round | Prefilled | FailedText]]:
+        """Run one round of every live text, each with the seconds of the whole batch. Finished texts leave.
+
+        The round's forward also reads parts of prompts. A text whose prompt is in is live from the next round on. With
+        no live text a forward reads prompts alone.
+        """
+        clock, chunks = self._clock, self._next_chunks()
         for live in self.live:
             self._share(live)
-        clock = self._clock
         clock.start()
-        rounds, drafting_s = step([live.seq for live in self.live], self.drafter, self._verification, clock)
-        clock.lap("draft")
-        return self._played(rounds, clock.stop(), drafting_s)
+        rounds, drafting_s = list[Round | Exception](), list[float]()
+        if self.live:
+            seqs = [live.seq for live in self.live]
+            rounds, drafting_s = step(seqs, self.drafter, self._verification, clock, chunks)
+            clock.lap("draft")
+        else:
+            read_alone(chunks, self.drafter.needs_hidden)
+            clock.lap("verify")
+        if begun := self._begin_drafting():
+            clock.lap("prefill")
+        seconds = clock.stop()
+        self.now_s += sum(seconds.values())
+        prompts_s = charge(self.plain, rounds, chunks, [reading for _, reading, _ in begun], seconds)
+        for live in self.live:
+            live.waited_s += prompts_s
+        return [*self._played(rounds, seconds, drafting_s), *self._joined(begun)]
 
     def drop(self, live: LiveText) -> None:
         """Give up a text: its slot becomes free, and the drafter learns nothing from it."""
@@ -156,6 +170,47 @@ class Batch:
         live.seq.drafter_state.clear()
         if live.error is not None or not live.seq.rounds:  # only a verdict has checked that the rows are finite
             live.slot.wipe()
+
+    def _begin(self, request: Request, read: bool) -> LiveText:
+        """A text in the place that is free next, with the rows that are still there. read: read the others, too."""
+        live = LiveText(request)
+        live.slot, rule = self._free[-1], self.rule()
+        if request.price is not None:
+            rule.use_cost_model(request.price)
+        ends = request.max_new_tokens, request.stop, request.seed
+        live.seq = begin(live.slot, rule, request.processor, request.prompt, *ends)
+        live.seq.most_drafts = self.most_drafts
+        try:
+            start = live.slot.resume(live.seq.tokens[:-1], request.reuse)
+            if read:
+                live.seq.hidden = feed(live.slot, live.seq.tokens[start:-1], self.drafter.needs_hidden)
+                self.drafter.begin(live.seq)
+        except Exception:
+            live.slot.wipe()
+            raise
+        return live
+
+    def _next_chunks(self) -> list[Chunk]:
+        """What the next forward reads of prompts; more where no text waits for its round."""
+        rows = self.prefill_chunk if self.live else max(self.prefill_chunk, PREFILL_CHUNK)
+        return next_chunks([live.reading for live in self.texts if live.reading is not None], rows)
+
+    def _begin_drafting(self) -> list[tuple[LiveText, Reading, Exception | None]]:
+        """Let the drafter read the prompts that the target has read; the error of each that fails."""
+        done = [(live, live.reading) for live in self.texts if live.reading is not None and not live.reading.left]
+        return [(live, reading, attempt(reading.begin, self.drafter)) for live, reading in done]
+
+    def _joined(
+        self, begun: list[tuple[LiveText, Reading, Exception | None]]
+    ) -> Iterator[tuple[LiveText, Prefilled | FailedText]]:
+        """The texts whose prompts are in: they are live from now on."""
+        for live, reading, error in begun:
+            if error is not None:
+                yield live, self._fail(live, error)
+                continue
+            live.reading = None
+            self.live.append(live)
+            yield live, reading.told(self.now_s)
 
     def _share(self, live: LiveText) -> None:
         """Set how many sequences share a round, for a sequence and its rule, if the number has changed."""
@@ -170,8 +225,9 @@ class Batch:
     ) -> list[tuple[LiveText, Round | FailedText]]:
         """The rounds with their times. Each rule learns its sequence's share of the times."""
         count, played = len(self.live), list[tuple[LiveText, Round | FailedText]]()
-        self.now_s += sum(seconds.values())
-        for live, round, shares in zip([*self.live], rounds, self._shares(rounds, seconds, drafting_s), strict=True):
+        for live, round, shares in zip(
+            [*self.live], rounds, shares_of(rounds, seconds, drafting_s, self.plain), strict=True
+        ):
             if isinstance(round, Exception):
                 played.append((live, self._fail(live, round)))
                 continue
@@ -189,27 +245,6 @@ class Batch:
             self.learnt(seq)
         return played
 
-    def _shares(
-        self, rounds: list[Round | Exception], seconds: dict[str, float], drafting: list[float]
-    ) -> Iterator[dict[str, float]]:
-        """Each sequence's share of the seconds of a round.
-
-        Drafting is shared by the host time of each sequence, the target's forward by the predicted cost of its drafts.
-        With equal shares every sequence would pay for the drafts of the others, and drafts would look free.
-        """
-        drafts = [0 if isinstance(round, Exception) else len(round.drafts) for round in rounds]
-        price = self.plain.among(len(rounds))
-        verify_s = {count: price.verify_s(count) for count in set(drafts)}
-        rows = [verify_s[count] for count in drafts]
-        all_rows, all_drafting = sum(rows), sum(drafting) or 1.0
-        for own_rows, own_drafting in zip(rows, drafting, strict=True):
-            yield {
-                "draft": seconds["draft"] * own_drafting / all_drafting,
-                "verify": seconds["verify"] * own_rows / all_rows,
-                "other": seconds["other"] / len(rounds),
-                CAPTURE: seconds[CAPTURE] / len(rounds),
-            }
-
     def _fail(self, live: LiveText, error: Exception) -> FailedText:
         """Give up a text because of an error. No NaN of it stays in the cache, and no traceback keeps its rows."""
         if not isinstance(error, UserError):
@@ -222,7 +257,10 @@ class Batch:
         live.slot.held = live.seq.tokens[: live.slot.length]
         live.seq.release_rows()
         live.seq.logits = None  # a view of the logits of the whole batch; a reference to the view would keep them all
-        self.live.remove(live)
+        live.reading = None
+        self.texts.remove(live)
+        if live in self.live:
+            self.live.remove(live)
         self._free.append(live.slot)
 
 
@@ -230,24 +268,27 @@ def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[Liv
     """The events of every request, in the form that `decode` gives them, each with its text.
 
     The next request is taken from `requests` when a slot is free, after the `Finished` event of the text before it, or
-    after a round if none was there yet. With no live text, the clock moves on to the next arrival. The seconds of a
-    round are those of the whole batch. An error in one text gives its `FailedText` event.
+    after a round if none was there yet. A text's `Prefilled` event comes before its first round, behind rounds of
+    others where its prompt is read in chunks. With no text in progress, the clock moves on to the next arrival. The
+    seconds of a round are those of the whole batch. An error in one text gives its `FailedText` event.
     """
     waiting, request = iter(requests), None
     while True:
         while not batch.full:
             request = next(waiting, None) if request is None else request
-            if request is None or (batch.live and (request.arrives_s or 0.0) > batch.now_s):
+            if request is None or (batch.texts and (request.arrives_s or 0.0) > batch.now_s):
                 break
             admitted = attempt(batch.admit, request)
             if isinstance(admitted, Exception):
                 yield LiveText(request, error=admitted), FailedText.of(admitted)
             else:
-                yield admitted
+                live, read = admitted
+                if read is not None:
+                    yield live, read
             request = None
-        if not batch.live:
+        if not batch.texts:
             return
-        for live, round in batch.play():
-            yield live, round
+        for live, event in batch.play():
+            yield live, event
             if live.error is None and live.seq.reason is not None:
                 yield live, Finished(live.seq.reason, live.seq.new_tokens)

@@ -17,6 +17,7 @@ from sampling.forward.runner import Runner
 from sampling.handover import Handover, prefilled, read_in
 from sampling.phases import draft_all, forward_all, judge_all, observe_all
 from sampling.proposal import Proposal
+from sampling.reading import Chunk
 from sampling.rounds import make_round
 from sampling.start import begin
 from sampling.verify.graphed import verification_of
@@ -30,16 +31,20 @@ from utils.token_ids import Ids, OneOrMore, known, one_or_more, token_ids
 
 
 def step(
-    seqs: Sequence[sequence.Sequence], drafter: Drafter, verification: Verification, clock: PhaseClock
+    seqs: Sequence[sequence.Sequence],
+    drafter: Drafter,
+    verification: Verification,
+    clock: PhaseClock,
+    chunks: Sequence[Chunk] = (),
 ) -> tuple[list[Round | Exception], list[float]]:
     """Run one round of each sequence; return the rounds and the host's seconds of drafting per sequence.
 
     A sequence has the same tokens and random draws as it has alone. If one sequence fails, its result is the error in
-    place of a round.
+    place of a round. chunks: parts of prompts that the target's forward reads as well.
     """
     proposals, drafting_s = draft_all(seqs, drafter)
     clock.lap("draft")
-    forwarded = forward_all(seqs, proposals, drafter.needs_hidden)
+    forwarded = forward_all(seqs, proposals, drafter.needs_hidden, chunks)
     clock.lap("verify")
     verdicts = judge_all(seqs, proposals, forwarded, verification)
     read = zip(seqs, proposals, forwarded.outputs, verdicts, strict=True)

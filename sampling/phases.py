@@ -18,6 +18,7 @@ from sampling.forward.requests import StepGenerator, attempt, run_batched
 from sampling.forward.runner import request_forward
 from sampling.forward.sharing import SequenceSlot, SharedRunner
 from sampling.proposal import Proposal
+from sampling.reading import Chunk, ids_of, keep_parts, read_alone
 from sampling.verify.verdict import Verdict
 from sampling.verify.verify import RoundInput, Verification
 from utils.device.sent import sent
@@ -90,11 +91,17 @@ class Forwarded:
 
 
 def forward_all(
-    seqs: Sequence[sequence.Sequence], proposals: Sequence[Proposal | Exception], hidden: Sequence[int]
+    seqs: Sequence[sequence.Sequence],
+    proposals: Sequence[Proposal | Exception],
+    hidden: Sequence[int],
+    chunks: Sequence[Chunk] = (),
 ) -> Forwarded:
-    """The target's forward over the last token and the n drafts of each sequence: n + 1 rows."""
+    """The target's forward over the last token and the n drafts of each sequence: n + 1 rows.
+
+    chunks: parts of prompts of other sequences, which the same forward reads. All have slots of one model then.
+    """
     if (owner := _owner(seqs)) is not None:
-        return _forward_flat(owner, seqs, proposals, hidden)
+        return _forward_flat(owner, seqs, proposals, hidden, chunks)
     outputs, _ = run_batched([attempt(_forward, *each, hidden) for each in zip(seqs, proposals, strict=True)])
     return Forwarded(outputs)
 
@@ -116,8 +123,9 @@ def _forward_flat(
     seqs: Sequence[sequence.Sequence],
     proposals: Sequence[Proposal | Exception],
     hidden: Sequence[int],
+    chunks: Sequence[Chunk],
 ) -> Forwarded:
-    """One forward over the rows of all sequences, whose ids and layout travel together."""
+    """One forward over the rows of all sequences and behind them those of prompts; ids and layout travel together."""
     outputs, fine = list[Output | Exception](), list[tuple[int, QueryRows, Tensor]]()
     for number, each in enumerate(zip(seqs, proposals, strict=True)):
         laid = attempt(_laid, *each)
@@ -125,15 +133,29 @@ def _forward_flat(
         if not isinstance(laid, Exception):
             fine.append((number, *laid))
     if not fine:
+        read_alone(chunks, hidden)
         return Forwarded(outputs)
     numbers, rows, drafts = zip(*fine, strict=True)
     ids = _roots_and_drafts([seqs[number].tokens[-1] for number in numbers], drafts, owner.device)
-    whole = owner.run_flat(rows, ids, hidden)
+    whole = _run(owner, rows, ids, hidden, chunks)
     starts, start = [-1] * len(seqs), 0
     for number, logits in zip(numbers, whole.logits.split([feed.count for feed in rows]), strict=True):
         outputs[number], starts[number] = Output(logits), start
         start += logits.shape[0]
     return Forwarded(outputs, whole, tuple(starts))
+
+
+def _run(
+    owner: SharedRunner, rows: Sequence[QueryRows], ids: Tensor, hidden: Sequence[int], chunks: Sequence[Chunk]
+) -> Output:
+    """The forward. It has logits of the rounds alone, and the prompts keep their own states."""
+    if not chunks:
+        return owner.run_flat(rows, ids, hidden)
+    read = [chunk.reading.slot.prompt_rows(chunk.count) for chunk in chunks]
+    wanted = [*(feed.count for feed in rows), *[0] * len(read)]
+    whole = owner.run_flat([*rows, *read], torch.cat([ids, ids_of(chunks, owner.device)]), hidden, wanted)
+    keep_parts(chunks, whole.hidden)
+    return whole
 
 
 def _laid(seq: sequence.Sequence, proposal: Proposal) -> tuple[QueryRows, Tensor]:

@@ -18,7 +18,7 @@ _HISTOGRAMS = {
     "request_time_per_output_token_seconds": (TOKEN_S, "Of a whole text, a token behind its first ones."),
     "e2e_request_latency_seconds": (REQUEST_S, "From the arrival of a text to its end."),
     "request_queue_time_seconds": (REQUEST_S, "From the arrival of a text to its prefill."),
-    "request_prefill_time_seconds": (REQUEST_S, "Prefill of a prompt."),
+    "request_prefill_time_seconds": (REQUEST_S, "Prefill of a prompt, rounds of others beside it included."),
     "request_decode_time_seconds": (REQUEST_S, "From the first tokens of a text to its end."),
     "request_prompt_tokens": (TOKENS, "Tokens of a prompt."),
     "request_generation_tokens": (TOKENS, "Tokens of an answer."),
@@ -45,7 +45,7 @@ class Counters:
         """A prompt was read, so long after it came."""
         self.prompt_tokens += prefilled.prompt_tokens
         self.histograms["request_queue_time_seconds"].add(queued_s)
-        self.histograms["request_prefill_time_seconds"].add(prefilled.prefill_s)
+        self.histograms["request_prefill_time_seconds"].add(prefilled.prefill_s + prefilled.waited_s)
 
     def told(self, job: TextJob, now_s: float) -> None:
         """Tokens of a text are there."""

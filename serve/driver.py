@@ -20,7 +20,7 @@ from serve.errors import ApiError
 from serve.jobs import AnswerEnd, ServedPiece, ServedSlot, TextJob, TextOrder, Tokens, slot_of
 from serve.limits import MOST_DRAFTS, served_values
 from utils.errors import UserError
-from utils.events import Finished, Round
+from utils.events import Finished, Prefilled, Round
 
 _log = logging.getLogger(__name__)
 _MOST_IDLE = 4
@@ -107,7 +107,7 @@ class Driver:
             self._drop_cancelled()
             self._admit()
             for configuration, batch in list(self._groups.items()):
-                if batch.live:
+                if batch.texts:
                     self._play(configuration, batch)
         for job in (*self._jobs.values(), *self._waiting):
             job.tell(ApiError(503, "the server has ended"))
@@ -142,7 +142,7 @@ class Driver:
                 job.tell(_failure(error))
 
     def _begin(self, job: TextJob) -> None:
-        """Read an order's prompt; from then on it has a place."""
+        """Give an order a place; its prompt is read beside the rounds of others, or here where that cannot be."""
         order = job.order
         batch, values = self._group(order.configuration), {**served_values(order.configuration), "seed": order.seed}
         values |= {"processor": order.processor, "length": order.length, "grammar": order.grammar}
@@ -155,11 +155,16 @@ class Driver:
             return
         stop = frozenset((*(() if order.to_the_end else request.stop), *order.stop_ids))
         watch = None if order.logprobs is None else job.note_rows
-        begun_s = perf_counter()
+        job.begun_s = perf_counter()
         live, prefilled = batch.admit(replace(request, stop=stop, watch=watch))
         self._jobs[live] = job
+        if prefilled is not None:
+            self._read(job, prefilled)
+
+    def _read(self, job: TextJob, prefilled: Prefilled) -> None:
+        """The prompt of an order is in the caches."""
         job.metrics.add(prefilled)
-        self.counters.began(prefilled, begun_s - job.arrived_s)
+        self.counters.began(prefilled, job.begun_s - job.arrived_s)
 
     def _prompt_logprobs(self, order: TextOrder) -> tuple[TokenLogprob, ...]:
         """The log-probabilities of a prompt's tokens, which cost one more forward over it."""
@@ -171,7 +176,7 @@ class Driver:
     def _group(self, configuration: Configuration) -> Batch:
         """The batch of a method with these values; those that have nothing to do give way."""
         if configuration not in self._groups:
-            idle = [other for other, batch in self._groups.items() if not batch.live]
+            idle = [other for other, batch in self._groups.items() if not batch.texts]
             for other in idle[: max(0, len(idle) - _MOST_IDLE + 1)]:
                 del self._groups[other]
             values = served_values(configuration)
@@ -184,15 +189,17 @@ class Driver:
     def _play(self, configuration: Configuration, batch: Batch) -> None:
         """A round of one group."""
         try:
-            rounds = batch.play()
+            told = batch.play()
         except Exception as error:
             _log.exception("a round of %s failed", configuration.name)
             self._break(configuration, error)
             return
-        for live, round in rounds:
+        for live, event in told:
             job = self._jobs[live]
-            if isinstance(round, Round):
-                self._written(batch, live, job, round)
+            if isinstance(event, Round):
+                self._written(batch, live, job, event)
+            elif isinstance(event, Prefilled):
+                self._read(job, event)
             else:
                 self._fail(live, job, live.error)
 
@@ -213,7 +220,7 @@ class Driver:
             self._add(batch, live, job, round)
         except Exception as error:
             _log.exception("an answer of %d tokens could not be told", job.metrics.new_tokens)
-            if live in batch.live:
+            if live in batch.texts:
                 batch.drop(live)
             self._fail(live, job, error)
 

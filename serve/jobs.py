@@ -94,9 +94,9 @@ class TextJob:
     """An order, whom to tell, and its account. `tell` is called in the driver's thread and must not wait.
 
     cancelled: nobody waits for it any longer. recent: its last rounds, for the live page. lossless: whether its text
-    has the target's distribution. arrived_s: when it came; first_s, last_s: when its first and its last tokens were
-    there. rows: logits `[m, V]` that its last tokens were chosen from, where their log-probabilities are wanted.
-    logprobs: of all its tokens so far. of_prompt: of the prompt's.
+    has the target's distribution. arrived_s: when it came; begun_s: when it got a place; first_s, last_s: when its
+    first and its last tokens were there. rows: logits `[m, V]` that its last tokens were chosen from, where their
+    log-probabilities are wanted. logprobs: of all its tokens so far. of_prompt: of the prompt's.
     """
 
     order: TextOrder
@@ -107,6 +107,7 @@ class TextJob:
     lossless: bool | None = None
     recent: deque[Round] = field(default_factory=lambda: deque[Round](maxlen=_SHOWN_ROUNDS))
     arrived_s: float = field(default_factory=perf_counter)
+    begun_s: float = 0.0
     first_s: float | None = None
     last_s: float | None = None
     rows: Tensor | None = None

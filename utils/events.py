@@ -20,7 +20,9 @@ class Prefilled:
     queued_s: in a batch, since the prompt arrived; elsewhere, until it was read. shared: the target's forward was made
     once for several runs, and its seconds are those of then. handed: bytes of the state that came from whoever made it
     elsewhere, in that time, and transfer_s how long handing it over took; None where it was made here. capture_s: that
-    capturing graphs took meanwhile, which no other time contains.
+    capturing graphs took meanwhile, which no other time contains. chunks: in a batch, the forwards that read a part of
+    the prompt, beside rounds or other prompts; None where it was read alone. prefill_s is then its share of their time,
+    and waited_s the rest of the time from its admission until it was in.
     """
 
     prompt_tokens: int
@@ -30,6 +32,8 @@ class Prefilled:
     handed: int | None = None
     transfer_s: float = 0.0
     capture_s: float = 0.0
+    waited_s: float = 0.0
+    chunks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Round:
     `other_s` the rest (processors, judging, bookkeeping). `inner`: where the drafter model is drafted for itself,
     its own rounds, without times. `source`: who drafted where several drafters take turns, joined by + where they did
     so together, `none` where nobody did; empty where there is only one. `live`: how many sequences shared its forwards;
-    the times are then those of all of them. `waited_s`: since the round before, while prompts of others were read.
+    the times are then those of all of them. `waited_s`: since the round before, for prompts of others.
     `rollback_s`: of `verify_s`, taking the target's states back. `reread`: tokens that they read or replayed again.
     `grammar_s`: of all of them, the masks of a grammar and its matcher.
     `experts`: by layer that has them, how many its forward woke, of how many, and their seconds, of `verify_s`.

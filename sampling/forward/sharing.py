@@ -132,6 +132,10 @@ class SequenceSlot(CachedRunner, RequestingRunner):
         """So many more rows of its sequence, for `SharedRunner.run_flat`."""
         return self._cache.fed(count, parents)
 
+    def prompt_rows(self, count: int) -> QueryRows:
+        """So many more rows of its prompt, which stand behind the rounds of others in `SharedRunner.run_flat`."""
+        return QueryRows(self._cache, count, prompt=True)
+
     @torch.inference_mode()
     def fork(self, tokens: Sequence[int], base: int, lines: Tensor) -> Output:
         """See `Runner.fork`."""

@@ -24,7 +24,7 @@ class QueryRows:
 
     positions `[n]` and seen `[n, length + n]` bool: of rows that are no chain; None for a chain. shared: rows that all
     of them see, where those are not all that count. gone: rows of the text that the layers no longer have, which
-    `seen` then leaves out.
+    `seen` then leaves out. prompt: a part of a prompt, which stands behind the rounds of other sequences.
     """
 
     slot: "RowsSlot"
@@ -33,6 +33,7 @@ class QueryRows:
     seen: Tensor | None = None
     shared: int | None = None
     gone: int = 0
+    prompt: bool = False
 
     @property
     def start(self) -> int:
@@ -48,7 +49,7 @@ def wanted_rows(feeds: Sequence[QueryRows], wanted: Sequence[int] | None, device
     counts = [feed.count for feed in feeds]
     if wanted is None or list(wanted) == counts:
         return sum(counts)
-    if len(feeds) == 1:
+    if len(feeds) == 1 or not any(wanted):
         return wanted[0]
     ends = accumulate(counts)
     return sent([row for rows, end in zip(wanted, ends, strict=True) for row in range(end - rows, end)], device)
@@ -96,6 +97,15 @@ class GroupedAttention:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundsAndPrompts:
+    """Rounds, the first `rows` flat rows, and parts of prompts behind them, each of which attends by itself."""
+
+    rounds: "PaddedAttention | tuple[PerSequenceAttention, ...]"
+    rows: int
+    prompts: tuple[PerSequenceAttention, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionMetadata:
     """Where the N flat rows of a forward go, `[N * kv_heads]` rows of a layer's buffer, and how they attend.
 
@@ -110,15 +120,25 @@ class AttentionMetadata:
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scores: Scores) -> Tensor:
         """Flat rows `[N, heads, D]` on the buffers of all sequences, `[B, kv_heads, capacity, D]`, or on blocks."""
-        if isinstance(self.attending, PaddedAttention):
-            return _side_by_side(self.attending, query, keys, values, scores, self.table)
-        if isinstance(self.attending, GroupedAttention):
-            return _in_groups(self.attending, query, keys, values, scores, self.table)
-        parts = [_apart(part, query[part.rows], keys, values, scores, self.table) for part in self.attending]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return _attended(self.attending, query, keys, values, scores, self.table)
 
 
-Attending = PaddedAttention | GroupedAttention | tuple[PerSequenceAttention, ...]
+Attending = PaddedAttention | GroupedAttention | RoundsAndPrompts | tuple[PerSequenceAttention, ...]
+
+
+def _attended(
+    attending: Attending, query: Tensor, keys: Tensor, values: Tensor, scores: Scores, table: Tensor | None
+) -> Tensor:
+    where = keys, values, scores, table
+    if isinstance(attending, RoundsAndPrompts):
+        rounds = _attended(attending.rounds, query[: attending.rows], *where)
+        return torch.cat([rounds, *(_apart(part, query[part.rows], *where) for part in attending.prompts)])
+    if isinstance(attending, PaddedAttention):
+        return _side_by_side(attending, query, *where)
+    if isinstance(attending, GroupedAttention):
+        return _in_groups(attending, query, *where)
+    parts = [_apart(part, query[part.rows], *where) for part in attending]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _in_groups(

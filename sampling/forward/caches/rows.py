@@ -5,7 +5,7 @@ Only to attend are rows laid out by sequence. Rolling one back is an assignment,
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from weakref import finalize
 
 import torch
@@ -19,6 +19,7 @@ from sampling.forward.caches.attention_metadata import (
     PaddedAttention,
     PerSequenceAttention,
     QueryRows,
+    RoundsAndPrompts,
     visible,
 )
 from sampling.forward.caches.rows_alone import AloneLayout, Buffers, FixedLayout, SingleLayout
@@ -186,6 +187,13 @@ class RowsCache:
         )
 
     def _attending(self, feeds: Sequence[QueryRows]) -> Attending:
+        rounds = [feed for feed in feeds if not feed.prompt]
+        if self._padded or not 0 < len(rounds) < len(feeds):
+            return self._together(feeds)
+        count = sum(feed.count for feed in rounds)
+        return RoundsAndPrompts(self._together(rounds), count, tuple(self._apart(feeds, len(rounds))))
+
+    def _together(self, feeds: Sequence[QueryRows]) -> PaddedAttention | tuple[PerSequenceAttention, ...]:
         numbers = self.numbers(feeds)
         part = slice(min(numbers), max(numbers) + 1)
         rows = max(feed.count for feed in feeds) * (part.stop - part.start)
@@ -195,9 +203,10 @@ class RowsCache:
             return tuple(self._apart(feeds))
         return self._side(feeds, part)
 
-    def _apart(self, feeds: Sequence[QueryRows]) -> Iterator[PerSequenceAttention]:
+    def _apart(self, feeds: Sequence[QueryRows], first: int = 0) -> Iterator[PerSequenceAttention]:
         ends = accumulate((feed.count for feed in feeds), initial=0)
-        for number, fed_rows, (start, stop) in zip(self.numbers(feeds), feeds, pairwise(ends), strict=True):
+        each = zip(self.numbers(feeds), feeds, pairwise(ends), strict=True)
+        for number, fed_rows, (start, stop) in islice(each, first, None):
             yield PerSequenceAttention(
                 number, slice(start, stop), fed_rows.start + fed_rows.count, *self._sees(fed_rows)
             )

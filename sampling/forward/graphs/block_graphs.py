@@ -120,7 +120,7 @@ def graphs_over(cache: RowsCache, window: int) -> SharedGraphs:
 
 
 def _is_round(feed: QueryRows) -> bool:
-    return feed.count + apart_of(feed) <= MOST
+    return not feed.prompt and feed.count + apart_of(feed) <= MOST
 
 
 def _rows_for(count: int) -> int:

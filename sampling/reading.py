@@ -1,0 +1,163 @@
+"""Prompts that are read in chunks, beside the rounds of other texts: what a forward takes of them, and what they cost.
+
+Chunks of several prompts share a forward; a long prompt takes several (Sarathi-Serve, arXiv 2403.02310).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from egag.cost_model import CostModel
+from sampling import sequence
+from sampling.drafter import Drafter
+from sampling.forward.runner import PREFILL_CHUNK
+from sampling.forward.sharing import SequenceSlot, SharedModel, SharedRunner
+from utils.device.sent import sent
+from utils.device.timing import CAPTURE
+from utils.events import Prefilled, Round
+
+
+def reads_in_chunks(target: SharedModel) -> bool:
+    """Whether a target can read parts of prompts beside the rounds of others. If not, it reads each prompt alone."""
+    return isinstance(target, SharedRunner)
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """A prompt that is being read.
+
+    arrived_s, begun_s: by the batch's clock, when its text came and when it was admitted. spent_s: its own share of the
+    time since then, without capture_s, that of captures. chunks: forwards that read a part of it; None = it was read
+    alone. parts: the hidden states of each part by layer, `[n, H]`.
+    """
+
+    seq: sequence.Sequence
+    arrived_s: float
+    begun_s: float
+    spent_s: float
+    capture_s: float = 0.0
+    chunks: int | None = None
+    parts: list[dict[int, Tensor]] = field(default_factory=list)
+
+    @property
+    def slot(self) -> SequenceSlot:
+        """Its rows among those of all texts."""
+        assert isinstance(self.seq.runner, SequenceSlot), "see `reads_in_chunks`"
+        return self.seq.runner
+
+    @property
+    def left(self) -> int:
+        """How many tokens of the prompt are not read yet. The last token belongs to the first round."""
+        return len(self.seq.tokens) - 1 - self.slot.length
+
+    def keep(self, states: dict[int, Tensor]) -> None:
+        """Count a part that was read, with its hidden states."""
+        self.chunks = 1 + (self.chunks or 0)
+        if states:
+            self.parts.append(states)
+
+    def begin(self, drafter: Drafter) -> None:
+        """The drafter begins with the states of the whole prompt."""
+        parts, self.parts = self.parts, []
+        if parts:
+            self.seq.hidden = {layer: torch.cat([part[layer] for part in parts]) for layer in parts[0]}
+        drafter.begin(self.seq)
+
+    def told(self, now_s: float) -> Prefilled:
+        """The event of a prompt that is in the caches at this time of the batch's clock."""
+        return Prefilled(
+            len(self.seq.encoder_ids) or self.seq.prompt_length,
+            self.spent_s,
+            self.begun_s - self.arrived_s,
+            capture_s=self.capture_s,
+            waited_s=0.0 if self.chunks is None else max(0.0, now_s - self.begun_s - self.spent_s - self.capture_s),
+            chunks=self.chunks,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The next `count` tokens of a prompt, as a part of one forward."""
+
+    reading: Reading
+    count: int
+
+    @property
+    def tokens(self) -> list[int]:
+        """Their ids, before that forward."""
+        start = self.reading.slot.length
+        return self.reading.seq.tokens[start : start + self.count]
+
+
+def next_chunks(readings: Sequence[Reading], rows: int) -> list[Chunk]:
+    """What the next forward reads: `rows` rows at most, at most `PREFILL_CHUNK` of a prompt, in the order of admission.
+
+    A prompt is never read before one that was admitted earlier.
+    """
+    chunks = list[Chunk]()
+    for reading in readings:
+        count = min(rows, reading.left, PREFILL_CHUNK)
+        if count > 0:
+            chunks.append(Chunk(reading, count))
+            rows -= count
+    return chunks
+
+
+def ids_of(chunks: Sequence[Chunk], device: torch.device) -> Tensor:
+    """The ids of chunks, one behind the other, `[N]`."""
+    return sent([token for chunk in chunks for token in chunk.tokens], device)
+
+
+def keep_parts(chunks: Sequence[Chunk], hidden: dict[int, Tensor]) -> None:
+    """Give each prompt copies of its states, of those of the last rows of a forward that read these chunks."""
+    start = -sum(chunk.count for chunk in chunks)
+    for chunk in chunks:
+        stop = start + chunk.count
+        chunk.reading.keep({layer: states[start : stop or None].clone() for layer, states in hidden.items()})
+        start = stop
+
+
+def read_alone(chunks: Sequence[Chunk], hidden: Sequence[int]) -> None:
+    """A forward over chunks of prompts where no text has a round."""
+    if chunks:
+        owner = chunks[0].reading.slot.owner
+        rows = [chunk.reading.slot.prompt_rows(chunk.count) for chunk in chunks]
+        keep_parts(chunks, owner.run_flat(rows, ids_of(chunks, owner.device), hidden, [0] * len(rows)).hidden)
+
+
+def share_of_prompts(price: CostModel, rounds: Sequence[Round | Exception], chunks: Sequence[Chunk]) -> float:
+    """The share of a forward's time that belongs to the rows of prompts.
+
+    Rounds pay what their rows are predicted to cost without the prompts. So drafts cost as much beside a prompt as
+    elsewhere.
+    """
+    rows = sum(1 if isinstance(round, Exception) else 1 + len(round.drafts) for round in rounds)
+    more = sum(chunk.count for chunk in chunks)
+    if not rows or not more:
+        return float(not rows)
+    without, together = price.verify_s(rows - 1), price.verify_s(rows + more - 1)
+    return 1.0 - without / together if 0.0 < without < together else more / (rows + more)
+
+
+def charge(
+    price: CostModel,
+    rounds: Sequence[Round | Exception],
+    chunks: Sequence[Chunk],
+    begun: Sequence[Reading],
+    seconds: dict[str, float],
+) -> float:
+    """Take from the phases of a round what its prompts cost, and let each pay its part; the seconds of all prompts.
+
+    A chunk pays for its rows. begun: prompts that the drafter has read in the phase "prefill".
+    """
+    forward_s, drafter_s = seconds["verify"] * share_of_prompts(price, rounds, chunks), seconds.pop("prefill", 0.0)
+    seconds["verify"] -= forward_s
+    rows, capture_s = sum(chunk.count for chunk in chunks), 0.0 if rounds else seconds[CAPTURE]
+    for chunk in chunks:
+        chunk.reading.spent_s += forward_s * chunk.count / rows
+        chunk.reading.capture_s += capture_s * chunk.count / rows
+    for reading in begun:
+        reading.spent_s += drafter_s / len(begun)
+    return forward_s + drafter_s
