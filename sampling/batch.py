@@ -6,7 +6,7 @@ A round is one call of `sampling.loop.step`. A sequence has the same tokens, rou
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,9 +15,11 @@ from torch import Tensor
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
+from sampling.forward.prefixes.use import Prefixes
 from sampling.forward.requests import attempt
 from sampling.forward.runner import feed
 from sampling.forward.sharing import SharedModel, SlotRunner
+from sampling.handover import taken_over
 from sampling.loop import finish, step
 from sampling.sequence import Sequence
 from sampling.start import begin
@@ -77,7 +79,7 @@ class Batch:
     ends that text only. rule: makes a draft-length rule for each text. learnt: is called with each finished sequence.
     The drafter and `learnt` see finished sequences in the order of admission. plain: the cost of the target's forwards,
     by which the time of a round is divided. most_drafts: the most drafts of a path in one round. now_s: the batch's
-    clock in seconds. The clock counts rounds and prefills only.
+    clock in seconds. The clock counts rounds and prefills only. prefixes: the trees of prefixes that its texts use.
     """
 
     target: SharedModel
@@ -90,6 +92,7 @@ class Batch:
     most_drafts: int = MOST_DRAFTS
     live: list[LiveText] = field(default_factory=list)
     now_s: float = 0.0
+    prefixes: Prefixes | None = None
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -118,13 +121,17 @@ class Batch:
         live.seq = begin(live.slot, rule, request.processor, request.prompt, *ends)
         live.seq.most_drafts = self.most_drafts
         try:
-            start = live.slot.resume(live.seq.tokens[:-1], request.reuse)
-            live.seq.hidden = feed(live.slot, live.seq.tokens[start:-1], self.drafter.needs_hidden)
+            start = self._resume(live)
+            read = feed(live.slot, live.seq.tokens[start:-1], self.drafter.needs_hidden)
+            live.seq.hidden = read if live.seq.prefix is None else live.seq.prefix.whole(read)
+            self._clock.lap("prefill")
             self.drafter.begin(live.seq)
+            live.seq.keep_prompt()
         except Exception:
+            live.seq.release_rows(failed=True)
             live.slot.wipe()
             raise
-        self._clock.lap("prefill")
+        self._clock.lap("draft")
         taken = self._clock.stop()
         seconds = sum(taken.values())
         arrived_s = self.now_s if request.arrives_s is None else request.arrives_s
@@ -135,8 +142,15 @@ class Batch:
         self._free.pop()
         self.live.append(live)
         self._unlearnt.append(live.seq)
-        told = Prefilled(len(request.prompt), taken["prefill"], begun_s - arrived_s, capture_s=taken[CAPTURE])
-        return live, told
+        told = Prefilled(len(request.prompt), taken["prefill"] + taken["draft"], begun_s - arrived_s)
+        return live, replace(taken_over(told, live.seq, taken["prefill"]), capture_s=taken[CAPTURE])
+
+    def _resume(self, live: LiveText) -> int:
+        """Rows of the prompt that the place still has, or that a tree of prefixes has, whichever are more."""
+        tokens = live.seq.tokens[:-1]
+        there = live.slot.resume(tokens, live.request.reuse)
+        live.seq.use_prefixes(self.prefixes, self.drafter.needs_hidden)
+        return there if live.seq.prefix is None else live.seq.prefix.resume(tokens, there)
 
     @torch.inference_mode()
     def play(self) -> list[tuple[LiveText, Round | FailedText]]:
@@ -220,7 +234,7 @@ class Batch:
 
     def _leave(self, live: LiveText) -> None:
         live.slot.held = live.seq.tokens[: live.slot.length]
-        live.seq.release_rows()
+        live.seq.release_rows(failed=live.error is not None)
         live.seq.logits = None  # a view of the logits of the whole batch; a reference to the view would keep them all
         self.live.remove(live)
         self._free.append(live.slot)

@@ -20,7 +20,9 @@ class Prefilled:
     queued_s: in a batch, since the prompt arrived; elsewhere, until it was read. shared: the target's forward was made
     once for several runs, and its seconds are those of then. handed: bytes of the state that came from whoever made it
     elsewhere, in that time, and transfer_s how long handing it over took; None where it was made here. capture_s: that
-    capturing graphs took meanwhile, which no other time contains.
+    capturing graphs took meanwhile, which no other time contains. prefix_hits: rows of the prompt that the target took
+    from a tree of prefixes, None without one; saved_s: what reading them would have taken. drafter_start: the first row
+    of the prompt that the drafter's model or head read itself, None where there is no such.
     """
 
     prompt_tokens: int
@@ -30,6 +32,9 @@ class Prefilled:
     handed: int | None = None
     transfer_s: float = 0.0
     capture_s: float = 0.0
+    prefix_hits: int | None = None
+    saved_s: float = 0.0
+    drafter_start: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
