@@ -15,11 +15,12 @@ from torch import Tensor
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
+from sampling.forward.prefixes.use import Prefixes
 from sampling.forward.requests import attempt
 from sampling.forward.runner import PREFILL_CHUNK, feed
 from sampling.forward.sharing import SharedModel, SlotRunner
 from sampling.loop import finish, step
-from sampling.reading import Chunk, Reading, charge, next_chunks, read_alone, reads_in_chunks
+from sampling.reading import Chunk, Reading, begin_drafting, charge, next_chunks, read_alone, reads_in_chunks
 from sampling.rounds import shares_of
 from sampling.sequence import Sequence
 from sampling.start import begin
@@ -83,6 +84,7 @@ class Batch:
     by which the time of a round is divided. most_drafts: the most drafts of a path in one round. prefill_chunk: the
     most rows of prompts that a round reads, in all; 0 = `admit` reads each prompt alone. texts: all that have a place.
     live: those whose prompt is in the caches. now_s: the batch's clock in seconds. It counts rounds and prefills only.
+    prefixes: the trees of prefixes that its texts use.
     """
 
     target: SharedModel
@@ -97,6 +99,7 @@ class Batch:
     texts: list[LiveText] = field(default_factory=list)
     live: list[LiveText] = field(default_factory=list)
     now_s: float = 0.0
+    prefixes: Prefixes | None = None
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -119,10 +122,11 @@ class Batch:
         chunked = self.prefill_chunk > 0 and reads_in_chunks(self.target)
         self._clock.start()
         live = self._begin(request, read=not chunked)
-        self._clock.lap("prefill")
+        self._clock.lap("draft")
         taken = self._clock.stop()
         arrived_s = self.now_s if request.arrives_s is None else request.arrives_s
-        reading = Reading(live.seq, arrived_s, max(self.now_s, arrived_s), taken["prefill"], taken[CAPTURE])
+        spent = taken["prefill"], taken["draft"], taken[CAPTURE]
+        reading = Reading(live.seq, arrived_s, max(self.now_s, arrived_s), *spent)
         self.now_s = reading.begun_s + sum(taken.values())
         for other in self.live:
             other.waited_s += sum(taken.values())
@@ -134,6 +138,13 @@ class Batch:
             return live, None
         self.live.append(live)
         return live, reading.told(self.now_s)
+
+    def _resume(self, live: LiveText) -> int:
+        """Rows of the prompt that the place still has, or that a tree of prefixes has, whichever are more."""
+        tokens = live.seq.tokens[:-1]
+        there = live.slot.resume(tokens, live.request.reuse)
+        live.seq.use_prefixes(self.prefixes, self.drafter.needs_hidden)
+        return there if live.seq.prefix is None else live.seq.prefix.resume(tokens, there)
 
     @torch.inference_mode()
     def play(self) -> list[tuple[LiveText, Round | Prefilled | FailedText]]:
@@ -181,11 +192,13 @@ class Batch:
         live.seq = begin(live.slot, rule, request.processor, request.prompt, *ends)
         live.seq.most_drafts = self.most_drafts
         try:
-            start = live.slot.resume(live.seq.tokens[:-1], request.reuse)
+            start = self._resume(live)
+            states = feed(live.slot, live.seq.tokens[start:-1], self.drafter.needs_hidden) if read else {}
+            self._clock.lap("prefill")
             if read:
-                live.seq.hidden = feed(live.slot, live.seq.tokens[start:-1], self.drafter.needs_hidden)
-                self.drafter.begin(live.seq)
+                begin_drafting(live.seq, states, self.drafter)
         except Exception:
+            live.seq.release_rows(failed=True)
             live.slot.wipe()
             raise
         return live
@@ -255,7 +268,7 @@ class Batch:
 
     def _leave(self, live: LiveText) -> None:
         live.slot.held = live.seq.tokens[: live.slot.length]
-        live.seq.release_rows()
+        live.seq.release_rows(failed=live.error is not None)
         live.seq.logits = None  # a view of the logits of the whole batch; a reference to the view would keep them all
         live.reading = None
         self.texts.remove(live)

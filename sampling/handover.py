@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from sampling.forward.runner import Runner, prefill
+from sampling import sequence
+from sampling.forward.prefixes.tree import alike
+from sampling.forward.prefixes.use import PrefixUse
+from sampling.forward.runner import Runner, feed, prefill
 from sampling.forward.state import State, put
 from utils.device.timing import CAPTURE
 from utils.errors import UserError
@@ -41,12 +44,23 @@ class Handover:
 
 
 def read_in(
-    target: Runner, tokens: Sequence[int], layers: Sequence[int], handover: Handover | None
+    target: Runner,
+    tokens: Sequence[int],
+    layers: Sequence[int],
+    handover: Handover | None,
+    prefix: PrefixUse | None = None,
 ) -> dict[int, Tensor]:
-    """Prefill all tokens of a text but the last, or take over their state; return the hidden states of these layers."""
-    if handover is None:
+    """Prefill all tokens of a text but the last, or take over their state; return the hidden states of these layers.
+
+    prefix: rows of the prompt's beginning that are kept are taken over, too.
+    """
+    if handover is not None:
+        return handover.taken_over(target, tokens, layers)
+    if prefix is None:
         return prefill(target, tokens[:-1], layers)
-    return handover.taken_over(target, tokens, layers)
+    target.crop(0)
+    start = prefix.resume(tokens[:-1])
+    return prefix.whole(feed(target, tokens[start:-1], layers))
 
 
 def other_text(held: Sequence[int], tokens: Sequence[int]) -> str:
@@ -57,24 +71,28 @@ def other_text(held: Sequence[int], tokens: Sequence[int]) -> str:
     )
 
 
-def alike(first: Sequence[int], other: Sequence[int]) -> int:
-    """The length of the common prefix of two texts, in tokens."""
-    pairs = enumerate(zip(first, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(first), len(other)))
-
-
-def prefilled(prompt_tokens: int, seconds: Mapping[str, float], handover: Handover | None) -> Prefilled:
-    """The `Prefilled` event. After a handover it holds the time of the earlier prefill.
+def prefilled(
+    prompt_tokens: int, seconds: Mapping[str, float], handover: Handover | None, seq: sequence.Sequence | None = None
+) -> Prefilled:
+    """The `Prefilled` event. After a handover it holds the time of the earlier prefill. seq: whose prompt it is.
 
     seconds: the time of this run. `prefill` is the time of the target's prefill or of loading the state. `draft` is the
     time of the drafter's prefill.
     """
     prefill_s, begun, capture_s = seconds["prefill"], seconds.get("draft", 0.0), seconds[CAPTURE]
-    if handover is None:
-        return Prefilled(prompt_tokens, prefill_s + begun, capture_s=capture_s)
-    whole = handover.prefill_s + begun
-    if handover.shared:
-        return Prefilled(prompt_tokens, whole, shared=True, capture_s=capture_s)
-    handed, transfer_s = handover.state.bytes, handover.transfer_s + prefill_s
-    told = Prefilled(prompt_tokens, whole, handover.queued_s, handed=handed, transfer_s=transfer_s)
-    return replace(told, capture_s=capture_s)
+    told = Prefilled(prompt_tokens, prefill_s + begun, capture_s=capture_s)
+    if handover is not None and handover.shared:
+        told = replace(told, prefill_s=handover.prefill_s + begun, shared=True)
+    elif handover is not None:
+        handed, transfer_s = handover.state.bytes, handover.transfer_s + prefill_s
+        told = replace(told, prefill_s=handover.prefill_s + begun, queued_s=handover.queued_s)
+        told = replace(told, handed=handed, transfer_s=transfer_s)
+    return told if seq is None else taken_over(told, seq, prefill_s)
+
+
+def taken_over(told: Prefilled, seq: sequence.Sequence, prefill_s: float) -> Prefilled:
+    """The same with what the text took from the trees of prefixes. prefill_s: of the rows that the target read."""
+    told, prefix = replace(told, drafter_start=seq.drafter_start), seq.prefix
+    if prefix is None:
+        return told
+    return replace(told, prefix_hits=prefix.hits, saved_s=prefix.saved_s(len(seq.tokens) - 1, prefill_s))

@@ -12,6 +12,7 @@ from sampling import sequence
 from sampling.arguments import check_generation, check_kinds, check_not_empty
 from sampling.drafter import Drafter
 from sampling.forward.causal_model import Output
+from sampling.forward.prefixes.use import Prefixes
 from sampling.forward.requests import attempt
 from sampling.forward.runner import Runner
 from sampling.handover import Handover, prefilled, read_in
@@ -50,6 +51,9 @@ def step(
     read = zip(seqs, proposals, forwarded.outputs, verdicts, strict=True)
     rounds = [attempt(commit, *each) for each in read]
     forwarded.keep_states(seqs, rounds)
+    for seq in seqs:
+        if seq.prefix is not None:
+            seq.prefix.note(seq.hidden)
     clock.lap("other")
     return observe_all(seqs, rounds, drafter), drafting_s
 
@@ -82,12 +86,14 @@ def decode(
     stop: OneOrMore = (),
     seed: int,
     handover: Handover | None = None,
+    prefixes: Prefixes | None = None,
 ) -> Iterator[Event]:
     """Generate after `prompt` (token ids): one `Prefilled`, one `Round` per round, one `Finished`.
 
     The clock stops while the consumer holds an event. The sequence is complete at every yield, so a consumer may stop
     at any event. The random draws follow from `seed` and the prompt. A runner holds one text at a time; another text
     needs `target.another()`. handover: the state of the prompt from an earlier prefill, which replaces the prefill.
+    prefixes: where rows of the prompt's beginning may be kept, and those of this text are.
 
     Raises `UserError` for an empty prompt, a prompt that leaves no room in the context window, ids outside the target's
     vocabulary, fewer than one new token, and an argument of the wrong type. It also raises `UserError` if another text
@@ -102,11 +108,13 @@ def decode(
     clock.start()
     seq = begin(target, gamma, processor, ids, max_new_tokens, stop, seed)
     generation, verification = target.generation, verification_of(target, verifier, seq.processor)
-    seq.hidden = read_in(target, seq.tokens, drafter.needs_hidden, handover)
+    seq.use_prefixes(prefixes if handover is None else None, drafter.needs_hidden)
+    seq.hidden = read_in(target, seq.tokens, drafter.needs_hidden, handover, seq.prefix)
     clock.lap("prefill")
     drafter.begin(seq)
+    seq.keep_prompt()
     clock.lap("draft")
-    yield prefilled(len(ids), clock.stop(), handover)
+    yield prefilled(len(ids), clock.stop(), handover, seq)
 
     while seq.reason is None:
         check_generation(target, generation)

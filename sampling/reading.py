@@ -14,6 +14,7 @@ from sampling import sequence
 from sampling.drafter import Drafter
 from sampling.forward.runner import PREFILL_CHUNK
 from sampling.forward.sharing import SequenceSlot, SharedModel, SharedRunner
+from sampling.handover import taken_over
 from utils.device.sent import sent
 from utils.device.timing import CAPTURE
 from utils.events import Prefilled, Round
@@ -28,15 +29,16 @@ def reads_in_chunks(target: SharedModel) -> bool:
 class Reading:
     """A prompt that is being read.
 
-    arrived_s, begun_s: by the batch's clock, when its text came and when it was admitted. spent_s: its own share of the
-    time since then, without capture_s, that of captures. chunks: forwards that read a part of it; None = it was read
-    alone. parts: the hidden states of each part by layer, `[n, H]`.
+    arrived_s, begun_s: by the batch's clock, when its text came and when it was admitted. read_s, draft_s: its own
+    share of the time since then, of the target and of the drafter, without capture_s, that of captures. chunks:
+    forwards that read a part of it; None = it was read alone. parts: the hidden states of each part by layer, `[n, H]`.
     """
 
     seq: sequence.Sequence
     arrived_s: float
     begun_s: float
-    spent_s: float
+    read_s: float
+    draft_s: float = 0.0
     capture_s: float = 0.0
     chunks: int | None = None
     parts: list[dict[int, Tensor]] = field(default_factory=list)
@@ -61,20 +63,28 @@ class Reading:
     def begin(self, drafter: Drafter) -> None:
         """The drafter begins with the states of the whole prompt."""
         parts, self.parts = self.parts, []
-        if parts:
-            self.seq.hidden = {layer: torch.cat([part[layer] for part in parts]) for layer in parts[0]}
-        drafter.begin(self.seq)
+        states = {layer: torch.cat([part[layer] for part in parts]) for layer in parts[0]} if parts else {}
+        begin_drafting(self.seq, states, drafter)
 
     def told(self, now_s: float) -> Prefilled:
         """The event of a prompt that is in the caches at this time of the batch's clock."""
-        return Prefilled(
+        spent_s = self.read_s + self.draft_s
+        told = Prefilled(
             len(self.seq.encoder_ids) or self.seq.prompt_length,
-            self.spent_s,
+            spent_s,
             self.begun_s - self.arrived_s,
             capture_s=self.capture_s,
-            waited_s=0.0 if self.chunks is None else max(0.0, now_s - self.begun_s - self.spent_s - self.capture_s),
+            waited_s=0.0 if self.chunks is None else max(0.0, now_s - self.begun_s - spent_s - self.capture_s),
             chunks=self.chunks,
         )
+        return taken_over(told, self.seq, self.read_s)
+
+
+def begin_drafting(seq: sequence.Sequence, states: dict[int, Tensor], drafter: Drafter) -> None:
+    """Let the drafter begin behind a prompt that was read, with the states of the rows that were read now."""
+    seq.hidden = states if seq.prefix is None else seq.prefix.whole(states)
+    drafter.begin(seq)
+    seq.keep_prompt()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +166,8 @@ def charge(
     seconds["verify"] -= forward_s
     rows, capture_s = sum(chunk.count for chunk in chunks), 0.0 if rounds else seconds[CAPTURE]
     for chunk in chunks:
-        chunk.reading.spent_s += forward_s * chunk.count / rows
+        chunk.reading.read_s += forward_s * chunk.count / rows
         chunk.reading.capture_s += capture_s * chunk.count / rows
     for reading in begun:
-        reading.spent_s += drafter_s / len(begun)
+        reading.draft_s += drafter_s / len(begun)
     return forward_s + drafter_s

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from egag.length_rule import LengthRule
-from sampling.forward.runner import Runner
+from sampling.forward.prefixes.use import Prefixes, PrefixUse
+from sampling.forward.runner import Runner, feed, prefill
 from sampling.forward.tree import is_chain
 from sampling.processors.followed import FollowedGrammar
 from sampling.processors.with_text import TextChanges
@@ -32,6 +33,8 @@ class Sequence:
     most_drafts: the most drafts of a path in one round. taken_back: what the rounds so far took back, see `rollback`.
     matched_s: seconds of the grammar so far.
     changes: what changes logits by the text, before `processor` makes probabilities of a row by itself.
+    prefixes: the trees of kept rows, see `use_prefixes`. prefix, drafting: what the target and each drafter took of
+    them. drafter_start: the first row of the prompt that a drafter read; None where none did.
     """
 
     tokens: list[int]
@@ -54,6 +57,10 @@ class Sequence:
     taken_back: tuple[float, int] = (0.0, 0)
     changes: TextChanges | None = None
     matched_s: float = 0.0
+    prefixes: Prefixes | None = None
+    prefix: PrefixUse | None = None
+    drafting: dict[Any, PrefixUse] = field(default_factory=dict)
+    drafter_start: int | None = None
 
     def __post_init__(self) -> None:
         self.prompt_length = self.prompt_length or len(self.tokens)
@@ -132,8 +139,44 @@ class Sequence:
             return None
         return "length" if self.new_tokens == self.max_new_tokens else "context"
 
-    def release_rows(self) -> None:
-        """Release the cache rows that drafters keep for a finished text."""
+    def use_prefixes(self, prefixes: Prefixes | None, layers: abc.Sequence[int]) -> None:
+        """Take rows over from these trees and leave rows in them. layers: see `Drafter.needs_hidden`."""
+        self.prefixes = prefixes
+        self.prefix = None if prefixes is None else prefixes.use(self.runner, layers)
+
+    def keep_prompt(self) -> None:
+        """All of the prompt was read: the trees keep its rows."""
+        if self.prefix is not None:
+            self.prefix.read(self.tokens[:-1], self.hidden)
+
+    def read_drafting(self, drafter: Any, runner: Runner, layers: abc.Sequence[int] = ()) -> dict[int, Tensor]:
+        """Let a drafter's model read the text but its last token; the states of these layers."""
+        tokens = self.tokens[:-1][: runner.window]
+        use = None if self.prefixes is None else self.prefixes.use(runner, layers)
+        if use is None:
+            self.read_by_drafter(0)
+            return prefill(runner, tokens, layers)
+        runner.crop(0)
+        start = use.resume(tokens)
+        states = use.whole(feed(runner, tokens[start:], layers))
+        use.read(tokens, states)
+        self.drafting[drafter] = use
+        self.read_by_drafter(start)
+        return states
+
+    def read_by_drafter(self, start: int) -> None:
+        """A drafter has read the prompt from this row on."""
+        self.drafter_start = start if self.drafter_start is None else min(start, self.drafter_start)
+
+    def release_rows(self, failed: bool = False) -> None:
+        """Release the cache rows of a text that is over. What counts of them stays in the trees, unless it failed."""
+        for use in (self.prefix, *self.drafting.values()):
+            if use is not None and failed:
+                use.fail()
+            elif use is not None and self.rounds:  # only a verdict has checked the rows
+                use.leave(self.tokens)
+        self.prefix = None
+        self.drafting.clear()
         for drafter in [drafter for drafter in self.drafter_state if drafter.keeps_rows]:
             del self.drafter_state[drafter]
 

@@ -83,6 +83,7 @@ class DsparkDrafter(HeadDrafter):
         return logits if self._forward.markov is None else logits + self._forward.markov(tokens)
 
     def _read_prompt(self, seq: Sequence) -> None:
+        seq.read_by_drafter(0)
         self._inject(seq.drafter_state[self])
 
     def _inject(self, block: _Block) -> None:

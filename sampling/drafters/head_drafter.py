@@ -100,6 +100,7 @@ class HeadDrafter(ForwardDrafter):
         """
         state: HeadState = seq.drafter_state[self]
         if state.known > 1 and self.room(seq) > 0:
+            seq.read_by_drafter(0)
             feature = torch.cat(state.features)
             state.rows.read(sent(seq.tokens[1 : len(feature)], feature.device), feature[:-1])
             state.features = [feature[-1:]]

@@ -12,7 +12,7 @@ from sampling.drafters.slem import SlemDrafter
 from sampling.drafters.tli import TliDrafter
 from sampling.forward.graphs.further import FurtherForwards
 from sampling.forward.requests import StepGenerator
-from sampling.forward.runner import ModelRunner, Runner, Runners, prefill, request_catch_up, request_forward
+from sampling.forward.runner import ModelRunner, Runner, Runners, request_catch_up, request_forward
 from sampling.forward.sharing import SequenceSlot, SharedRunner
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
@@ -62,7 +62,7 @@ class ModelDrafter(ForwardDrafter):
     def begin(self, seq: Sequence) -> None:
         slot = seq.drafter_state[self] = self.runner.another()
         slot.read(seq.encoder_ids)
-        prefill(slot, seq.tokens[:-1][: slot.window])
+        seq.read_drafting(self, slot)
 
     def observe(self, seq: Sequence, round: Round) -> None:
         """Keep the cache rows of the text and of accepted drafts; drafts of another drafter may differ from them."""

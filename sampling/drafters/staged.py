@@ -15,7 +15,7 @@ from sampling.drafters.hybrid import Copier
 from sampling.drafters.model import ModelDrafter
 from sampling.forward.causal_model import Output
 from sampling.forward.requests import StepGenerator
-from sampling.forward.runner import prefill, request_forward
+from sampling.forward.runner import request_forward
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from sampling.verify.rejection import RejectionVerifier
@@ -85,7 +85,7 @@ class StagedDrafter(Drafter):
         slot.read(seq.encoder_ids)
         rule, draws, far = FixedGamma(self.steps), seq.rng.within(), slot.window
         text = Sequence([*seq.tokens], slot, seq.processor, draws, rule, far, encoder_ids=seq.encoder_ids)
-        text.hidden = prefill(slot, seq.tokens[:-1][: slot.window], self.states)
+        text.hidden = seq.read_drafting(self, slot, self.states)
         self.inner.begin(seq if self.head is None else text)
         seq.drafter_state[self] = self._settled(text)
 

@@ -57,6 +57,16 @@ class RunMetrics(RunCounts):
         return None if self.prefilled is None or self.prefilled.handed is None else self.prefilled.transfer_s * 1e3
 
     @property
+    def prefix_hits(self) -> int | None:
+        """Rows of the prompt that the target took from the prefix cache; None without one."""
+        return self.prefilled.prefix_hits if self.prefilled else None
+
+    @property
+    def prefill_saved_ms(self) -> float | None:
+        """What reading these would have taken, by the fastest reading of a prompt so far a row."""
+        return None if self.prefix_hits is None or self.prefilled is None else self.prefilled.saved_s * 1e3
+
+    @property
     def shared(self) -> bool:
         """Whether any of its rounds was one of others too: then no phase of it is its own."""
         return self.live_sum > self.rounds

@@ -1,22 +1,26 @@
-"""The drafters and length rules of an engine, whose declared memory outlives a prompt."""
+"""The drafters, length rules and prefixes of an engine, whose declared memory outlives a prompt."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
+from sampling.forward.prefixes.use import PrefixCache, Prefixes
 from sampling.methods.method import Method
 from sampling.methods.tables import DRAFTERS
 from sampling.pair.pair import Pair
 
+_MB = 10**6
+
 
 class KeptDrafting:
-    """By run and method: the drafter in use, the drafter before it, and the rule of the last text."""
+    """By run and method: the drafter in use, the drafter before it, and the rule of the last text; by run prefixes."""
 
     def __init__(self) -> None:
         self._earlier: dict[tuple[str, str], Drafter] = {}
         self._drafters: dict[tuple[str, str], tuple[tuple[Any, ...], Drafter]] = {}
         self._rules: dict[tuple[str, str], LengthRule] = {}
+        self._prefixes: PrefixCache | None = None
 
     def __len__(self) -> int:
         """How many drafters are in use."""
@@ -56,8 +60,21 @@ class KeptDrafting:
         """The run's next rule goes on with what this one remembers."""
         self._rules[run, method.name] = rule
 
+    def prefixes(self, values: Mapping[str, Any], run: str) -> Prefixes | None:
+        """The prefixes that a run's texts share, where they do; all runs together keep to one budget."""
+        if not values["prefix_cache"]:
+            return None
+        if self._prefixes is None:
+            self._prefixes = PrefixCache(0)
+        self._prefixes.memory.most = values["prefix_memory"] * _MB
+        return self._prefixes.of(run)
+
     def set_aside(self) -> None:
-        """Build drafters anew, which ask those of now what they remember: the models are other ones."""
+        """Build drafters anew, which ask those of now what they remember: the models are other ones.
+
+        No prefix stays, as its rows may be anything.
+        """
+        self._prefixes = None
         self._earlier |= {key: drafter for key, (_, drafter) in self._drafters.items()}
         self._drafters = {}
 

@@ -14,6 +14,7 @@ from sampling.beam import BeamSearch
 from sampling.drafter import Drafter
 from sampling.engine import Description, Text
 from sampling.forward.noise_floor import NoiseFloor
+from sampling.forward.prefixes.use import Prefixes
 from sampling.forward.referee import RefereeResult, refereed
 from sampling.forward.runner import Runner, WholeRunner
 from sampling.forward.traffic import Traffic
@@ -138,7 +139,8 @@ class PairEngine:
         if pair.profile and (price := method.cost_model(pair.profile, settings, len(prompt))):
             rule.use_cost_model(price)
         self._kept.keep_rule(method, run or name, rule)
-        return self._decoded(target, drafter, rule, make_verifier(method, settings), values, prompt, self.raw)
+        verifier, prefixes = make_verifier(method, settings), self._kept.prefixes(values, run or name)
+        return self._decoded(target, drafter, rule, verifier, values, prompt, self.raw, prefixes)
 
     def stream_many(
         self, name: str, values: Mapping[str, Any], texts: Iterable[Text], batch: int, run: str | None = None
@@ -170,6 +172,7 @@ class PairEngine:
             size,
             lambda seq: self._kept.keep_rule(method, key, seq.rule),
             plain_cost(pair.profile),
+            prefixes=self._kept.prefixes(values, run or ""),
         )
 
     def request(self, name: str, values: Mapping[str, Any], text: Text) -> Request:
@@ -267,12 +270,13 @@ class PairEngine:
         values: Mapping[str, Any],
         prompt: Sequence[int],
         raw: LogitsProbe | None,
+        prefixes: Prefixes | None = None,
     ) -> Iterator[Event]:
         processor = processor_of(self.pair, values["processor"], values["grammar"])
         if raw is not None:
             processor, rule = raw.over(processor, rule)
-        parts, length, seed = (target, drafter, rule, verifier, processor, prompt), values["length"], values["seed"]
-        decoded = partial(decode, *parts, max_new_tokens=length, stop=self.pair.stop, seed=seed)
+        ends = {"max_new_tokens": values["length"], "stop": self.pair.stop, "seed": values["seed"]}
+        decoded = partial(decode, target, drafter, rule, verifier, processor, prompt, **ends, prefixes=prefixes)
         return self._within_memory(self._begun(decoded, target, drafter.needs_hidden, prompt), target.device)
 
     def _begun(

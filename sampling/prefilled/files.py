@@ -14,7 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from sampling.handover import Handover, alike, other_text
+from sampling.forward.prefixes.tree import alike
+from sampling.handover import Handover, other_text
 from sampling.pair.pair import Pair
 from sampling.prefilled.packed import TOKENS, PrefillMaker, layers_in, packed, seconds_in, tokens_in, unpacked
 from utils.errors import UserError, wrong_value

@@ -180,7 +180,7 @@ def test_what_a_round_pays_does_not_depend_on_the_prompts_beside_it() -> None:
     assert share == pytest.approx(1.0 - 3.0 / 9.0)
     seconds = {"verify": 9.0, "draft": 1.0, "other": 1.0, "prefill": 0.5, "capture": 0.0}
     assert reading.charge(price, rounds, [chunk], [reading_], seconds) == pytest.approx(6.5)
-    assert seconds["verify"] == pytest.approx(3.0) and reading_.spent_s == pytest.approx(6.5)
+    assert seconds["verify"] == pytest.approx(3.0) and (reading_.read_s, reading_.draft_s) == pytest.approx((6.0, 0.5))
     assert reading.share_of_prompts(price, [], [chunk]) == 1.0
     assert reading.share_of_prompts(price, rounds, []) == 0.0
     flat = CostModel(((1, 1.0),), 0.0, 0.0)

@@ -36,7 +36,8 @@ class BlockRows(RowsCache):
 
     tables: the blocks of each sequence. A block is zeroed when a sequence takes it, whoever had it before. It is free
     again when the sequence ends, is wiped, or goes on from fewer rows. The buffer grows by half where no block is free:
-    then all rows are copied, and graphs are lost. Nothing else copies a row, whoever joins, leaves or grows.
+    then all rows are copied, and graphs are lost. Nothing else copies a row, whoever joins, leaves or grows. Sequences
+    may share a block, which is free when nobody has it. Who writes to a shared one takes a copy of his own before.
     """
 
     in_blocks = True
@@ -54,6 +55,12 @@ class BlockRows(RowsCache):
         self.keys = self.values = torch.zeros(size, device=device, dtype=dtype)
         self.tables: dict[int, list[int]] = {}
         self._spare: list[int] = []
+        self._shared: dict[int, int] = {}
+
+    @property
+    def block(self) -> int:
+        """Rows of a block."""
+        return BLOCK
 
     @property
     def free_blocks(self) -> int:
@@ -64,8 +71,26 @@ class BlockRows(RowsCache):
         """See `RowsCache.take`; the blocks come back with the place."""
         index = self._lowest_free()
         self.tables[index] = []
-        finalize(owner, _give_back, self._free, self._spare, self.tables, index)
+        finalize(owner, _leave, self._free, self._spare, self._shared, self.tables, index)
         return index
+
+    def sharers(self, block: int) -> int:
+        """How many have a block that is not free."""
+        return 1 + self._shared.get(block, 0)
+
+    def share(self, block: int) -> int:
+        """One more has a block, until it is given back; its number."""
+        self._shared[block] = self.sharers(block)
+        return block
+
+    def give_back(self, blocks: Sequence[int]) -> None:
+        """One has these blocks no longer; those that nobody has are free."""
+        _give_back(self._spare, self._shared, blocks)
+
+    def lend(self, index: int, blocks: Sequence[int]) -> None:
+        """Let a sequence begin with blocks that others have as well. No row is copied."""
+        self.release(index, 0)
+        self.tables[index] += map(self.share, blocks)
 
     def wipe(self, index: int) -> None:
         """See `RowsCache.wipe`: its blocks are zeroed before somebody has them."""
@@ -74,7 +99,7 @@ class BlockRows(RowsCache):
     def release(self, index: int, rows: int) -> None:
         """See `RowsCache.release`."""
         table, needed = self.tables[index], -(-rows // BLOCK)
-        self._spare += table[needed:]
+        self.give_back(table[needed:])
         del table[needed:]
 
     def reachable(self, index: int, length: int) -> int:
@@ -89,23 +114,42 @@ class BlockRows(RowsCache):
         """There is room for whoever is fed: see `make_room_for`."""
 
     def make_room_for(self, feeds: Sequence[QueryRows]) -> None:
-        """See `RowsCache.make_room_for`: blocks for those that have too few."""
+        """See `RowsCache.make_room_for`: blocks for those that have too few, and copies of shared ones."""
         self._extend({feed.slot.index: feed.start + feed.count for feed in feeds})
+        if self._shared:
+            for feed in feeds:
+                self._own(feed.slot.index, feed.start // BLOCK)
+
+    @torch.inference_mode()
+    def _own(self, index: int, first: int) -> None:
+        """Copies of the shared blocks of a sequence from number `first` on, which it writes to."""
+        table = self.tables[index]
+        for place in range(first, len(table)):
+            old = table[place]
+            if self.sharers(old) > 1:
+                (new,) = self._new(1)
+                for buffer in (self.keys, self.values):
+                    buffer[:, new] = buffer[:, old]
+                table[place] = new
+                self.give_back([old])
 
     @torch.inference_mode()
     def _extend(self, rows: Mapping[int, int]) -> None:
         """Blocks for so many rows of each sequence."""
         lacking = {index: -(-count // BLOCK) - len(self.tables[index]) for index, count in rows.items()}
         needed = sum(max(0, count) for count in lacking.values())
-        if not needed:
-            return
-        if needed > len(self._spare):
-            self._grow(needed - len(self._spare))
-        new = [self._spare.pop() for _ in range(needed)]
-        for buffer in (self.keys, self.values):
-            buffer.index_fill_(1, sent(new, self.device), 0.0)
+        new = self._new(needed) if needed else []
         for index, count in lacking.items():
             self.tables[index] += [new.pop() for _ in range(count)]
+
+    def _new(self, count: int) -> list[int]:
+        """So many blocks that nobody had, zeroed."""
+        if count > len(self._spare):
+            self._grow(count - len(self._spare))
+        new = [self._spare.pop() for _ in range(count)]
+        for buffer in (self.keys, self.values):
+            buffer.index_fill_(1, sent(new, self.device), 0.0)
+        return new
 
     def _grow(self, count: int) -> None:
         """At least so many more blocks."""
@@ -176,6 +220,7 @@ class BlockRows(RowsCache):
     @torch.inference_mode()
     def hold(self, index: int, rows: Mapping[int, cache.Rows], length: int) -> None:
         """See `RowsCache.hold`."""
+        self.release(index, 0)
         self._extend({index: length})
         blocks, places = self._at(index, torch.arange(length, device=self.device))
         for layer, given in rows.items():
@@ -195,6 +240,15 @@ class BlockRows(RowsCache):
         return sent(self.tables[index], self.device).index_select(0, rows // BLOCK), rows % BLOCK
 
 
-def _give_back(free: list[int], spare: list[int], tables: dict[int, list[int]], index: int) -> None:
+def _give_back(spare: list[int], shared: dict[int, int], blocks: Sequence[int]) -> None:
+    for block in blocks:
+        others = shared.pop(block, 0)
+        if others > 1:
+            shared[block] = others - 1
+        elif not others:
+            spare.append(block)
+
+
+def _leave(free: list[int], spare: list[int], shared: dict[int, int], tables: dict[int, list[int]], index: int) -> None:
     free.append(index)
-    spare += tables.pop(index)
+    _give_back(spare, shared, tables.pop(index))

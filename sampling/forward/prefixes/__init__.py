@@ -1,0 +1,1 @@
+"""Rows of texts that are kept for texts that begin in the same way."""
