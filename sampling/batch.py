@@ -20,6 +20,7 @@ from sampling.forward.requests import attempt
 from sampling.forward.runner import PREFILL_CHUNK, feed
 from sampling.forward.sharing import SharedModel, SlotRunner
 from sampling.loop import finish, step
+from sampling.memory_room import MemoryRoom
 from sampling.reading import Chunk, Reading, begin_drafting, charge, next_chunks, read_alone, reads_in_chunks
 from sampling.rounds import shares_of
 from sampling.sequence import Sequence
@@ -63,7 +64,8 @@ class LiveText:
     """A text in progress, or a text that failed with an `error`. A text whose prompt failed has no sequence.
 
     reading: its prompt, while that is read in chunks. waited_s: seconds since its last round that were spent on the
-    prompts of other texts.
+    prompts of other texts, or without its rows. held: it has a place and no rows, for there is no room yet.
+    preemptions: how often it was put back, to be read again from its tokens.
     """
 
     request: Request
@@ -71,6 +73,8 @@ class LiveText:
     seq: Sequence = field(init=False)
     reading: Reading | None = None
     waited_s: float = 0.0
+    held: bool = False
+    preemptions: int = 0
     error: Exception | None = None
 
 
@@ -84,7 +88,7 @@ class Batch:
     by which the time of a round is divided. most_drafts: the most drafts of a path in one round. prefill_chunk: the
     most rows of prompts that a round reads, in all; 0 = `admit` reads each prompt alone. texts: all that have a place.
     live: those whose prompt is in the caches. now_s: the batch's clock in seconds. It counts rounds and prefills only.
-    prefixes: the trees of prefixes that its texts use.
+    prefixes: the trees of prefixes that its texts use. room: what its texts must fit in; None = memory is not bounded.
     """
 
     target: SharedModel
@@ -100,6 +104,7 @@ class Batch:
     live: list[LiveText] = field(default_factory=list)
     now_s: float = 0.0
     prefixes: Prefixes | None = None
+    room: MemoryRoom | None = None
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -119,7 +124,7 @@ class Batch:
 
         Raises `UserError` as `decode` does; the batch is then unchanged.
         """
-        chunked = self.prefill_chunk > 0 and reads_in_chunks(self.target)
+        chunked = self._chunk_rows > 0 and reads_in_chunks(self.target)
         self._clock.start()
         live = self._begin(request, read=not chunked)
         self._clock.lap("draft")
@@ -134,7 +139,7 @@ class Batch:
         self.texts.append(live)
         self._unlearnt.append(live.seq)
         if chunked:
-            live.reading, reading.chunks = reading, 0
+            live.reading, reading.chunks, live.held = reading, 0, self.room is not None
             return live, None
         self.live.append(live)
         return live, reading.told(self.now_s)
@@ -153,6 +158,7 @@ class Batch:
         The round's forward also reads parts of prompts. A text whose prompt is in is live from the next round on. With
         no live text a forward reads prompts alone.
         """
+        self._make_room()
         clock, chunks = self._clock, self._next_chunks()
         for live in self.live:
             self._share(live)
@@ -170,8 +176,8 @@ class Batch:
         seconds = clock.stop()
         self.now_s += sum(seconds.values())
         prompts_s = charge(self.plain, rounds, chunks, [reading for _, reading, _ in begun], seconds)
-        for live in self.live:
-            live.waited_s += prompts_s
+        for live in self.texts:
+            live.waited_s += prompts_s if live in self.live else sum(seconds.values()) if live.preemptions else 0.0
         return [*self._played(rounds, seconds, drafting_s), *self._joined(begun)]
 
     def drop(self, live: LiveText) -> None:
@@ -192,7 +198,10 @@ class Batch:
         live.seq = begin(live.slot, rule, request.processor, request.prompt, *ends)
         live.seq.most_drafts = self.most_drafts
         try:
-            start = self._resume(live)
+            if self.room is None:
+                start = self._resume(live)
+            else:
+                self.room.check(live.seq)
             states = feed(live.slot, live.seq.tokens[start:-1], self.drafter.needs_hidden) if read else {}
             self._clock.lap("prefill")
             if read:
@@ -205,12 +214,49 @@ class Batch:
 
     def _next_chunks(self) -> list[Chunk]:
         """What the next forward reads of prompts; more where no text waits for its round."""
-        rows = self.prefill_chunk if self.live else max(self.prefill_chunk, PREFILL_CHUNK)
-        return next_chunks([live.reading for live in self.texts if live.reading is not None], rows)
+        rows = self._chunk_rows if self.live else max(self._chunk_rows, PREFILL_CHUNK)
+        return next_chunks([reading for _, reading in self._readings()], rows)
+
+    @property
+    def _chunk_rows(self) -> int:
+        """Rows of prompts in a round. Where memory is bounded prompts are always read so, as texts are put back."""
+        return self.prefill_chunk or (0 if self.room is None else PREFILL_CHUNK)
+
+    def _readings(self) -> list[tuple[LiveText, Reading]]:
+        """The texts whose prompts are being read."""
+        return [(live, live.reading) for live in self.texts if live.reading is not None and not live.held]
+
+    def _make_room(self) -> None:
+        """Put back the youngest texts while the next round may not fit; then let in those that fit, in order."""
+        if self.room is None:
+            return
+        inside = [live for live in self.texts if not live.held]
+        while inside and not self.room.holds([live.seq for live in inside]):
+            self._put_back(inside.pop())
+        for live in [live for live in self.texts if live.held]:
+            if not self.room.holds([other.seq for other in (*inside, live)], len(inside)):
+                return
+            live.held = False
+            if live.reading is not None and live.reading.again is None:
+                live.reading.begun_s = max(self.now_s, live.reading.arrived_s)
+            self._resume(live)
+            inside.append(live)
+
+    def _put_back(self, live: LiveText) -> None:
+        """Take a text's rows from it. Its tokens, its rule and what its drafter learnt stay."""
+        if live in self.live:
+            self.live.remove(live)
+            again = tuple(drafter for drafter in live.seq.drafter_state if drafter.keeps_rows)
+            live.reading = Reading(live.seq, self.now_s, self.now_s, 0.0, chunks=0, again=again)
+        elif live.reading is not None:
+            live.reading.parts.clear()
+        live.seq.release_rows()
+        live.slot.wipe()
+        live.held, live.preemptions = True, live.preemptions + 1
 
     def _begin_drafting(self) -> list[tuple[LiveText, Reading, Exception | None]]:
         """Let the drafter read the prompts that the target has read; the error of each that fails."""
-        done = [(live, live.reading) for live in self.texts if live.reading is not None and not live.reading.left]
+        done = [(live, reading) for live, reading in self._readings() if not reading.left]
         return [(live, reading, attempt(reading.begin, self.drafter)) for live, reading in done]
 
     def _joined(
@@ -223,7 +269,8 @@ class Batch:
                 continue
             live.reading = None
             self.live.append(live)
-            yield live, reading.told(self.now_s)
+            if reading.again is None:
+                yield live, reading.told(self.now_s)
 
     def _share(self, live: LiveText) -> None:
         """Set how many sequences share a round, for a sequence and its rule, if the number has changed."""
@@ -269,6 +316,8 @@ class Batch:
     def _leave(self, live: LiveText) -> None:
         live.slot.held = live.seq.tokens[: live.slot.length]
         live.seq.release_rows(failed=live.error is not None)
+        if self.room is not None:
+            live.slot.wipe()  # others may have its blocks now
         live.seq.logits = None  # a view of the logits of the whole batch; a reference to the view would keep them all
         live.reading = None
         self.texts.remove(live)
@@ -304,4 +353,4 @@ def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[Liv
         for live, event in batch.play():
             yield live, event
             if live.error is None and live.seq.reason is not None:
-                yield live, Finished(live.seq.reason, live.seq.new_tokens)
+                yield live, Finished(live.seq.reason, live.seq.new_tokens, preemptions=live.preemptions)

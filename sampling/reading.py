@@ -32,6 +32,7 @@ class Reading:
     arrived_s, begun_s: by the batch's clock, when its text came and when it was admitted. read_s, draft_s: its own
     share of the time since then, of the target and of the drafter, without capture_s, that of captures. chunks:
     forwards that read a part of it; None = it was read alone. parts: the hidden states of each part by layer, `[n, H]`.
+    again: of a text that was put back, the drafters that lost their rows; None = the drafter begins for the first time.
     """
 
     seq: sequence.Sequence
@@ -42,6 +43,7 @@ class Reading:
     capture_s: float = 0.0
     chunks: int | None = None
     parts: list[dict[int, Tensor]] = field(default_factory=list)
+    again: tuple[Drafter, ...] | None = None
 
     @property
     def slot(self) -> SequenceSlot:
@@ -64,7 +66,7 @@ class Reading:
         """The drafter begins with the states of the whole prompt."""
         parts, self.parts = self.parts, []
         states = {layer: torch.cat([part[layer] for part in parts]) for layer in parts[0]} if parts else {}
-        begin_drafting(self.seq, states, drafter)
+        begin_drafting(self.seq, states, *((drafter,) if self.again is None else self.again))
 
     def told(self, now_s: float) -> Prefilled:
         """The event of a prompt that is in the caches at this time of the batch's clock."""
@@ -80,10 +82,11 @@ class Reading:
         return taken_over(told, self.seq, self.read_s)
 
 
-def begin_drafting(seq: sequence.Sequence, states: dict[int, Tensor], drafter: Drafter) -> None:
-    """Let the drafter begin behind a prompt that was read, with the states of the rows that were read now."""
+def begin_drafting(seq: sequence.Sequence, states: dict[int, Tensor], *drafters: Drafter) -> None:
+    """Let drafters begin behind a prompt that was read, with the states of the rows that were read now."""
     seq.hidden = states if seq.prefix is None else seq.prefix.whole(states)
-    drafter.begin(seq)
+    for drafter in drafters:
+        drafter.begin(seq)
     seq.keep_prompt()
 
 

@@ -176,11 +176,15 @@ class BeamRound:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The end of a run: why, how many tokens it made, and what a search found, best score first."""
+    """The end of a run: why, how many tokens it made, and what a search found, best score first.
+
+    preemptions: how often its rows were given up in a batch of bounded memory, and read again.
+    """
 
     reason: FinishReason
     new_tokens: int
     hypotheses: tuple[Hypothesis, ...] = ()
+    preemptions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

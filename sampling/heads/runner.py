@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
+from sampling.forward.caches.blocks import BlockRows
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.linear import Kernel
@@ -58,7 +59,12 @@ class HeadRunner(ABC, Generic[ForwardT]):
     def __init__(self, forward: ForwardT, graphs: bool = False) -> None:
         blocks, like = forward.blocks, forward.embedding
         self.forward, self.window = forward, forward.window
-        self.cache = RowsCache(len(blocks.layers), blocks.shape, like.device, like.dtype)
+        self.cache: RowsCache = RowsCache(len(blocks.layers), blocks.shape, like.device, like.dtype)
+
+    def use_blocks(self) -> None:
+        """Keep rows in blocks. It has no sequence yet and no graph."""
+        like = self.cache.keys
+        self.cache = BlockRows(like.shape[0], self.forward.blocks.shape, like.device, like.dtype)
 
     @abstractmethod
     def another(self) -> "HeadSlot":

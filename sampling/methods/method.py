@@ -14,6 +14,8 @@ from utils.registry import Registry
 
 FIXED = ("fixed", "budget")
 """Rules that are a plain number."""
+_FEW = 64
+"""Drafts of a round that may be there whatever parameters say."""
 
 
 def labelled(title: str, name: str) -> str:
@@ -104,6 +106,13 @@ class Method:
     def memories(self, values: Values) -> tuple[Condition, ...]:
         """By what a run depends on the prompts before it."""
         return part.memories(self.active(values))
+
+    def most_rows(self, values: Values) -> int:
+        """The most rows that the target reads in a round: the drafts, and one more."""
+        if not self.drafts:
+            return 1
+        seen = {**values, **self.preset}
+        return 1 + max(_FEW, *(int(seen[p.name]) for p in self.relevant(values) if p.bounds_drafts))
 
     def drafts_trees(self, values: Values) -> bool:
         """Whether its drafts are trees, or its texts branches of one."""

@@ -20,6 +20,13 @@ GENERAL = (
     toggle("cache", True, "KV cache; off recomputes all tokens in every forward (slow)"),
     toggle("prefix_cache", False, "keep rows of prompts and answers for texts that begin in the same way"),
     integer("prefix_memory", 1000, "most memory of kept rows, in MB (10^6 bytes)", minimum=0, maximum=LARGEST),
+    integer(
+        "kv_memory",
+        0,
+        "most memory of keys and values in a batch, in MB; 0: what texts need",
+        minimum=0,
+        maximum=LARGEST,
+    ),
     toggle("chat", True, "wrap the prompt in the model's chat template"),
     THINKING,
     KWARGS,

@@ -158,14 +158,17 @@ class Pair:
         self, kind: str, forward: type[ArithmeticT], wanted: str, make: Callable[[ArithmeticT, bool], T]
     ) -> T:
         """What `make` gives of `head_forward` and of whether forwards have fixed shapes: made once on this target."""
-        fixed = self.target.fixed_shapes
+        pool = getattr(self.share, "hold", None)  # of a `KVPool`
+        fixed = self.target.fixed_shapes and pool is None
         about = kind, forward, wanted, make, fixed, self.cached, self.share, self.head_window
-        return self.kept_heads.take(
-            self.target.model,
-            self.heads.get(kind),
-            about,
-            lambda: make(self.head_forward(kind, forward, wanted), fixed),
-        )
+
+        def made() -> T:
+            head = make(self.head_forward(kind, forward, wanted), fixed)
+            if pool is not None:
+                pool(head)
+            return head
+
+        return self.kept_heads.take(self.target.model, self.heads.get(kind), about, made)
 
     def drafts_in_int8(self, drafter: str, wanted: str) -> bool:
         """What `draft_weights` comes to for the drafter model (`model`) or a kind of head, which this pair has.

@@ -17,6 +17,7 @@ from sampling.forward.noise_floor import NoiseFloor
 from sampling.forward.prefixes.use import Prefixes
 from sampling.forward.referee import RefereeResult, refereed
 from sampling.forward.runner import Runner, WholeRunner
+from sampling.forward.sharing import SharedModel
 from sampling.forward.traffic import Traffic
 from sampling.grammar.spelling import OFF_WORD
 from sampling.logits_probe import LogitsProbe
@@ -27,6 +28,7 @@ from sampling.methods.method import Method
 from sampling.methods.tables import METHODS, SEARCHES
 from sampling.methods.verifiers import make_verifier
 from sampling.pair.kept_drafting import KeptDrafting
+from sampling.pair.kv_pool import KVPool
 from sampling.pair.pair import Pair
 from sampling.pair.pair_messages import out_of_memory
 from sampling.pair.processing import processor_of
@@ -57,6 +59,7 @@ class PairEngine:
         self.pair = pair
         self._kept = KeptDrafting()
         self._formats: dict[str, PairEngine] = {}
+        self._pool: KVPool | None = None
         self.raw: LogitsProbe | None = None
         self.prefills: Prefills | None = None
 
@@ -162,18 +165,29 @@ class PairEngine:
         if method.search or not values["cache"]:
             what = method.name if method.search else "cache off"
             raise UserError(f"batch {size} and {what} given; expected no batch, or another method with a cache")
-        target, shared = shared_runner(pair.runner(method)), replace(pair, share=shared_runner)
-        key = run or name
+        share = self._sharing(values["kv_memory"], shared_runner)
+        target, key = share(pair.runner(method)), run or name
+        drafter = self._kept.drafter(method, replace(pair, share=share), settings, key)
         return Batch(
             target,
-            self._kept.drafter(method, shared, settings, key),
+            drafter,
             lambda: self._kept.rule(method, pair, settings, key),
             make_verifier(method, settings),
             size,
             lambda seq: self._kept.keep_rule(method, key, seq.rule),
             plain_cost(pair.profile),
             prefixes=self._kept.prefixes(values, run or ""),
+            room=share.room(target, size, method.most_rows(settings)) if isinstance(share, KVPool) else None,
         )
+
+    def _sharing(self, megabytes: int, shared_runner: Callable[..., SharedModel]) -> Callable[[Any], SharedModel]:
+        """What makes models for many sequences, within so much memory."""
+        if not megabytes:
+            self._pool = None
+            return shared_runner
+        if self._pool is None or self._pool.megabytes != megabytes:
+            self._pool = KVPool(megabytes, partial(shared_runner, blocks=True))
+        return self._pool
 
     def request(self, name: str, values: Mapping[str, Any], text: Text) -> Request:
         """A text as such a batch takes it, with the values that are its own: length, processor and seed."""

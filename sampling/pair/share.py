@@ -17,8 +17,11 @@ from utils.errors import UserError
 from utils.text import first_line
 
 
-def shared_runner(runner: Runner) -> SharedRunner:
-    """The model of a runner for many sequences. Raises `UserError` for one that takes a sequence at a time."""
+def shared_runner(runner: Runner, blocks: bool = False) -> SharedRunner:
+    """The model of a runner for many sequences. Raises `UserError` for one that takes a sequence at a time.
+
+    blocks: its rows lie in blocks where they can, see `BlockRows`.
+    """
     model = runner.model
     name = type(getattr(model, "hf", model)).__name__
     if isinstance(model, ShardedModel):
@@ -34,10 +37,10 @@ def shared_runner(runner: Runner) -> SharedRunner:
             "expected no batch, or batch_invariant off"
         )
     if not isinstance(model, LeanModel) or model.batch_invariant or not isinstance(runner, ModelRunner):
-        return SharedRunner(model, runner.vocab_size)
+        return SharedRunner(model, runner.vocab_size, blocks=blocks)
     fixed = runner.fixed_shapes
     in_place = fixed and splits_keys(model.device, model.dtype, model.blocks.shape)  # elsewhere blocks are gathered
-    return SharedRunner(model, runner.vocab_size, fixed, in_place)
+    return SharedRunner(model, runner.vocab_size, fixed and not (blocks and not in_place), blocks or in_place)
 
 
 @torch.inference_mode()

@@ -6,22 +6,18 @@ from functools import cache
 from typing import Any
 
 import pytest
-import torch
 
 from sampling.batch import Batch, Request, decode_many
 from sampling.forward.caches import blocks
 from sampling.forward.caches.blocks import BlockRows
-from sampling.forward.prefixes import stores
-from sampling.forward.prefixes.stores import CopiedRows, SharedBlocks
-from sampling.forward.prefixes.tree import PrefixTree
-from sampling.forward.prefixes.use import PrefixCache, PrefixUse
+from sampling.forward.prefixes.stores import CopiedRows
+from sampling.forward.prefixes.use import PrefixCache
 from sampling.forward.sharing import SharedModel, SharedRunner
 from sampling.loop import decode
 from sampling.pair.pair import Pair
 from tests.conformance.matrix import TREES, case
 from tests.conformance.test_batches import GREEDY, SAMPLED, SHARED, STOP, Course, pair, seed_of, weights
 from tests.conformance.test_blocks import blocked
-from utils.errors import UserError
 from utils.events import Event, Prefilled
 from utils.logits_processor import LogitsProcessor
 

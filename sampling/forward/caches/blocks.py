@@ -4,7 +4,7 @@ A table says which blocks a sequence has, in the order of its rows. Block 0 belo
 captured forward go there, and tables end with it (paged attention, https://arxiv.org/abs/2309.06180).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from weakref import finalize
 
 import torch
@@ -31,6 +31,10 @@ BLOCK = 256
 _FIRST = 8
 
 
+class OutOfBlocks(RuntimeError):
+    """More blocks are wanted than a cache may have: see `BlockRows.fix`."""
+
+
 class BlockRows(RowsCache):
     """`RowsCache` in blocks: keys and values `[layers, blocks, kv_heads, BLOCK, head_dim]`.
 
@@ -38,6 +42,9 @@ class BlockRows(RowsCache):
     again when the sequence ends, is wiped, or goes on from fewer rows. The buffer grows by half where no block is free:
     then all rows are copied, and graphs are lost. Nothing else copies a row, whoever joins, leaves or grows. Sequences
     may share a block, which is free when nobody has it. Who writes to a shared one takes a copy of his own before.
+
+    fixed: whether it has all the blocks that it may have, see `fix`. reclaim: asked to give back blocks that no
+    sequence needs, until so many are free; None = nobody has such.
     """
 
     in_blocks = True
@@ -56,11 +63,49 @@ class BlockRows(RowsCache):
         self.tables: dict[int, list[int]] = {}
         self._spare: list[int] = []
         self._shared: dict[int, int] = {}
+        self.fixed = False
+        self.reclaim: Callable[[BlockRows, int], None] | None = None
 
     @property
     def block(self) -> int:
         """Rows of a block."""
         return BLOCK
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that are there, but for block 0."""
+        return max(0, self.keys.shape[1] - 1)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of the keys and values of a block."""
+        layers, _, kv_heads, rows, dim = self.keys.shape
+        return 2 * layers * kv_heads * rows * dim * self.keys.element_size()
+
+    @torch.inference_mode()
+    def fix(self, blocks: int) -> None:
+        """Have so many blocks from now on and never more. Raises `OutOfBlocks` where one of those there is in use."""
+        if self.reclaim is not None:
+            self.reclaim(self, self.blocks)
+        if self.free_blocks < self.blocks:
+            raise OutOfBlocks(f"{self.blocks - self.free_blocks} blocks are in use: expected none")
+        layers, _, *block = self.keys.shape
+        self.keys = self.values = self.keys.new_zeros(layers, 0, *block)  # those of before go first
+        self.keys, self.values = (self.keys.new_zeros(layers, blocks + 1, *block) for _ in range(2))
+        self._spare[:] = range(blocks, 0, -1)
+        self.fixed = True
+
+    def lacks(self, index: int, start: int, stop: int) -> int:
+        """Blocks that a sequence takes to write its rows `[start, stop)`."""
+        table = self.tables[index]
+        copied = sum(self.sharers(block) > 1 for block in table[start // BLOCK :]) if self._shared else 0
+        return max(0, -(-stop // BLOCK) - len(table)) + copied
+
+    def has_free(self, count: int) -> bool:
+        """Whether so many blocks can be taken."""
+        if self.fixed and count > self.free_blocks and self.reclaim is not None:
+            self.reclaim(self, count)
+        return not self.fixed or count <= self.free_blocks
 
     @property
     def free_blocks(self) -> int:
@@ -144,6 +189,8 @@ class BlockRows(RowsCache):
 
     def _new(self, count: int) -> list[int]:
         """So many blocks that nobody had, zeroed."""
+        if not self.has_free(count):
+            raise OutOfBlocks(f"{count} blocks wanted and {self.free_blocks} of {self.blocks} are free")
         if count > len(self._spare):
             self._grow(count - len(self._spare))
         new = [self._spare.pop() for _ in range(count)]

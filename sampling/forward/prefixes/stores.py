@@ -81,9 +81,6 @@ class SharedBlocks:
     def __init__(self, owner: BlockRows) -> None:
         self._owner = ref(owner)  # a tree outlives the texts of a batch, not their cache
         self.grain = owner.block
-        each = owner.keys.element_size()
-        layers, _, kv_heads, _, dim = owner.keys.shape
-        self._size = 2 * layers * kv_heads * self.grain * dim * each
 
     @torch.inference_mode()
     def keeping(self, cache: RowsSlot, length: int) -> Callable[[int, int], int | None]:
@@ -105,7 +102,12 @@ class SharedBlocks:
 
     def size(self, handle: int) -> int:
         """See `BlockStore.size`: a block takes its room however few of its rows count."""
-        return self._size
+        owner = self._owner()
+        return 0 if owner is None else owner.block_bytes
+
+    def of(self, owner: BlockRows) -> bool:
+        """Whether its blocks are those of this cache."""
+        return self._owner() is owner
 
     def in_use(self, handle: int) -> bool:
         """See `BlockStore.in_use`."""

@@ -94,6 +94,14 @@ class PrefixMemory:
             if not node.below and not node.tree.store.in_use(node.handle):
                 node.tree.remove(node)
 
+    def reclaim(self, needed: Callable[[BlockStore], bool], enough: Callable[[], bool]) -> None:
+        """Remove leaves of trees whose store is needed, and that no text goes on from, until there is enough."""
+        for node in [*self._nodes]:
+            if enough():
+                return
+            if needed(node.tree.store) and not node.below and not node.tree.store.in_use(node.handle):
+                node.tree.remove(node)
+
 
 @dataclass(frozen=True, slots=True)
 class Match:

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from weakref import ref
 
 import torch
 from torch import Tensor
 
+from sampling.forward.caches.blocks import BlockRows
 from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.prefixes.stores import RowsStore, SharedBlocks, store_of
 from sampling.forward.prefixes.tree import Node, PrefixMemory, PrefixTree, States
@@ -122,5 +124,15 @@ class Prefixes:
         if store is None:
             return None
         cache: Any = getattr(runner, "cache", None)
-        about = cache.owner if isinstance(store, SharedBlocks) and isinstance(cache, RowsSlot) else runner.model
+        about: Any = runner.model
+        if isinstance(store, SharedBlocks) and isinstance(cache, RowsSlot):
+            about = cache.owner
+            about.reclaim = partial(_reclaim, self.cache.memory)
         return PrefixUse(self.cache.tree(self.run, store, about), store, runner, layers)
+
+
+def _reclaim(memory: PrefixMemory, owner: BlockRows, count: int) -> None:
+    """See `BlockRows.reclaim`: prefixes that no text goes on from."""
+    memory.reclaim(
+        lambda store: isinstance(store, SharedBlocks) and store.of(owner), lambda: owner.free_blocks >= count
+    )
