@@ -170,6 +170,7 @@ class PairEngine:
             size,
             lambda seq: self._kept.keep_rule(method, key, seq.rule),
             plain_cost(pair.profile),
+            prefill_chunk=values["prefill_chunk"],
         )
 
     def request(self, name: str, values: Mapping[str, Any], text: Text) -> Request:
