@@ -11,14 +11,13 @@ from ablation.results.stamp import stamped
 from sampling.methods.tables import AR
 
 HEADERS = (
-    "at a time", "configuration", "tok/s in all", "ratio in all", "tok/round", "alpha", "tpot, ms", "gap p99, ms",
-    "ttft, ms", "live", "output",
+    "at a time", "configuration", "tok/s in all", "ratio in all", "tok/round", "alpha", "tpot, ms", "ttft, ms",
+    "live", "output",
 )  # fmt: skip
 MEANING = (
     "tok/s in all: tokens of all texts over the seconds of all rounds, prompts not counted. ratio in all: that over "
     "plain decoding's at the same batch size; the speedup of the median text, which progress lines tell, is each "
-    "text's own and can differ. tpot, ttft, alpha, tok/round: medians over texts. gap p99: from a round of a text "
-    "to its next one, over all texts. live: texts in a round, on average."
+    "text's own and can differ. tpot, ttft, alpha, tok/round: medians over texts. live: texts in a round, on average."
 )
 
 
@@ -36,7 +35,6 @@ class BatchLine:
     tokens_per_round: float | None
     alpha: float | None
     tpot_ms: float | None
-    gap_ms: float | None
     ttft_ms: float | None
     live: float | None
     output: str
@@ -82,7 +80,6 @@ def _line(records: Sequence[Record], plain: float | None) -> BatchLine:
         tokens_per_round=_median([record.tokens_per_round for record in records]),
         alpha=_median([record.alpha for record in records]),
         tpot_ms=_median([record.tpot_ms for record in records]),
-        gap_ms=_median([record.gap_p99_ms for record in records]),
         ttft_ms=_median([None if record.ttft_s is None else record.ttft_s * 1e3 for record in records]),
         live=_mean([record.live_rows for record in records]),
         output=", ".join(_outputs(records)),
@@ -107,7 +104,6 @@ def cells(line: BatchLine) -> tuple[str, ...]:
         _shown(line.tokens_per_round, 2),
         _shown(line.alpha, 2),
         _shown(line.tpot_ms, 1),
-        _shown(line.gap_ms, 1),
         _shown(line.ttft_ms, 0),
         _shown(line.live, 1),
         line.output or "-",
