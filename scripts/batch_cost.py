@@ -80,7 +80,7 @@ def tiny_pair(folder: Path) -> Pair:
 def host_ms(pair: Pair, forwards: Forwards, method: str, given: dict[str, str], texts: int, rounds: int) -> float:
     """Milliseconds of a round outside the forwards, the least of so many rounds of all texts."""
     settings = Settings()
-    settings.assign_all({"length": str(WINDOW - 64), **given}.items())
+    settings.assign_all({"length": str(WINDOW - 64), "prefill_chunk": "0", **given}.items())
     engine, values = PairEngine(pair), {**settings}
     batch = engine.batch(method, values, texts)
     for number in range(texts):

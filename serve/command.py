@@ -16,7 +16,7 @@ from sampling.loading.options import LoadOptions
 from sampling.methods.chat_template import TemplateOptions, TemplateVariables
 from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UnknownName, UserError, one_of
-from utils.parameter import Values
+from utils.parameter import MOST_TOKENS, Values
 
 KEY = "WORKBENCH_API_KEY"
 DIALECTS = tuple(name for name in SPOKEN if name != OURS)
@@ -31,6 +31,9 @@ MaxWaiting = Annotated[int, typer.Option(min=0, help="Texts that may wait for a 
 MaxLength = Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")]
 MaxBody = Annotated[int, typer.Option(min=1000, help="Most bytes of a request.")]
 MaxRows = Annotated[int, typer.Option(min=1, help="Most rows of a round: the drafts of all texts, and one more each.")]
+PrefillChunk = Annotated[
+    int, typer.Option(min=0, max=MOST_TOKENS, help="Most rows of prompts that a round reads; 0: each prompt alone.")
+]
 ApiKey = Annotated[
     str | None, typer.Option(metavar="KEY", help=f"What clients must know; or in the environment, as {KEY}.")
 ]
@@ -48,6 +51,7 @@ def serve(
     max_length: MaxLength = 1024,
     max_body: MaxBody = 1_000_000,
     max_rows: MaxRows = 4096,
+    prefill_chunk: PrefillChunk = 128,
     api_key: ApiKey = None,
     dialect: Dialect = "vllm",
     told: Values,
@@ -78,7 +82,7 @@ def serve(
             from serve.limits import ServerLimits
             from serve.web import web_server
 
-            limits = ServerLimits(batch, max_waiting, max_length, max_body, key, dialect, max_rows)
+            limits = ServerLimits(batch, max_waiting, max_length, max_body, key, dialect, max_rows, prefill_chunk)
             server = Server(PairEngine(pair), default, limits, variables)
             url = url_of(listener)
             typer.echo(f"serving {pair.target_info.name} at {url}/v1; {url} shows it live; Ctrl-C ends it", err=True)

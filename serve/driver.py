@@ -18,7 +18,7 @@ from serve.answers.writing import ResponseWriting
 from serve.counters import Counters
 from serve.errors import ApiError
 from serve.jobs import AnswerEnd, ServedPiece, ServedSlot, TextJob, TextOrder, Tokens, slot_of
-from serve.limits import MOST_DRAFTS, served_values
+from serve.limits import ServerLimits, served_values
 from utils.errors import UserError
 from utils.events import Finished, Prefilled, Round
 
@@ -27,17 +27,14 @@ _MOST_IDLE = 4
 
 
 class Driver:
-    """Answers orders, `size` at a time; texts of one method with the same values share their forwards.
+    """Answers orders, as many at a time as the limits say; texts of one method with the same values share forwards.
 
-    Groups of different methods take turns, round by round. At most `most_waiting` orders wait for a place. most_drafts:
-    of a text in a round.
+    Groups of different methods take turns, round by round. At most `most_waiting` orders wait for a place.
     """
 
-    def __init__(
-        self, engine: LocalEngine, tokens: Tokens, size: int, most_waiting: int, most_drafts: int = MOST_DRAFTS
-    ) -> None:
-        self.engine, self.tokens, self.size, self.most_waiting = engine, tokens, size, most_waiting
-        self.most_drafts = most_drafts
+    def __init__(self, engine: LocalEngine, tokens: Tokens, limits: ServerLimits) -> None:
+        self.engine, self.tokens, self.size, self.most_waiting = engine, tokens, limits.size, limits.waiting
+        self._limits = limits
         self.counters = Counters()
         self._waiting: deque[TextJob] = deque()
         self._groups: dict[Configuration, Batch] = {}
@@ -180,8 +177,9 @@ class Driver:
             for other in idle[: max(0, len(idle) - _MOST_IDLE + 1)]:
                 del self._groups[other]
             values = served_values(configuration)
+            values["prefill_chunk"] = self._limits.prefill_chunk
             self._groups[configuration] = self.engine.batch(configuration.method, values, self.size)
-            self._groups[configuration].most_drafts = self.most_drafts
+            self._groups[configuration].most_drafts = self._limits.drafts
         batch = self._groups.pop(configuration)
         self._groups[configuration] = batch  # the last one used is the last to give way
         return batch

@@ -193,7 +193,7 @@ def slot_of(job: TextJob, decode: Decode) -> ServedSlot:
         answer.add(round)
     return ServedSlot(
         job.order.configuration.name,
-        metrics.prompt_tokens,
+        len(job.order.prompt),
         metrics.new_tokens,
         metrics.rounds,
         metrics.drafted,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablation.plan.grid import Configuration
-from sampling.methods.settings import Settings
+from sampling.methods.settings import PARAMETERS, Settings
 from sampling.methods.tables import METHODS
 from utils.errors import wrong_value
 
@@ -29,7 +29,7 @@ class ServerLimits:
     """size: texts at a time. waiting: requests that may wait. longest: tokens of an answer. body: bytes of a request.
 
     key: what a client must know; None: anybody may ask. dialect: of whose server the completions are. rows: of a round
-    of all texts at most, each with its drafts and one more.
+    of all texts at most, each with its drafts and one more. prefill_chunk: rows of prompts beside those, see `Batch`.
     """
 
     size: int = 8
@@ -39,6 +39,7 @@ class ServerLimits:
     key: str | None = None
     dialect: str = "vllm"
     rows: int = 4096
+    prefill_chunk: int = PARAMETERS["prefill_chunk"].default
 
     @property
     def drafts(self) -> int:

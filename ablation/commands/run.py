@@ -53,6 +53,9 @@ Grammar = Annotated[
 ]
 Repeat = Annotated[int, typer.Option(min=1, help="Number of repeats, interleaved.")]
 Batch = Annotated[str | None, typer.Option(metavar="N,...", help="Batch size; default: one prompt at a time.")]
+PrefillChunk = Annotated[
+    int | None, typer.Option(metavar="N", help="Rows of prompts that a round of a batch reads; 0: each prompt alone.")
+]
 Rate = Annotated[str | None, typer.Option(metavar="R,...", help="Arrivals per second (Poisson), with --batch.")]
 Slo = Annotated[str | None, typer.Option(metavar="SLO", help="Latency limits for goodput: ttft:MS,tpot:MS.")]
 Engines = Annotated[
@@ -91,6 +94,7 @@ def run(
     repeat: Repeat = 1,
     batch: Batch = None,
     rate: Rate = None,
+    prefill_chunk: PrefillChunk = None,
     slo: Slo = None,
     engines: Engines = None,
     read_before: From = None,
@@ -109,12 +113,13 @@ def run(
     from ablation.commands import request
     from ablation.plan.choice import choose_methods, plain_plan
     from ablation.plan.engines import parse_engines, sides
-    from ablation.plan.file import read_loads
+    from ablation.plan.file import read_loads, refuse_chunk
     from ablation.plan.formats import compared, to_load
 
     with exit_statuses():
         config = request.choose_config(speculative_config, methods, models)
         options = {"length": length, "processor": processor, "seed": seed, "grammar": grammar}
+        options["prefill_chunk"] = prefill_chunk
         named = [*(config.assignments if config else ()), *options.items(), *told.items()]
         settings = request.choose_settings(assignments or (), named)
         runs = choose_methods(",".join(config.methods) if config else methods, settings)
@@ -122,6 +127,7 @@ def run(
         played = request.choose_read_before(prompt, prompts, prompts_dir, prefills)
         models = request.choose_models(models, config)
         loads = read_loads(batch, rate, slo)
+        refuse_chunk(prefill_chunk, loads["batches"])
         specs = parse_engines(engines or ())
         played_by = sides(specs, runs, settings)
         traced = request.choose_traced(trace, full_trace, loads["batches"])

@@ -36,7 +36,7 @@ from utils.parameter import LARGEST, ChosenPart, integer, number, toggle
 _MOST_RUNS = 1000
 _MOST_BYTES = 1_000_000
 
-LENGTH, PROCESSOR, _SEED = (PARAMETERS[name] for name in ("length", "processor", "seed"))
+LENGTH, PROCESSOR, _SEED, CHUNK = (PARAMETERS[name] for name in ("length", "processor", "seed", "prefill_chunk"))
 SEEDS = integer("seeds", 1, "number of seeds", minimum=1, maximum=_MOST_RUNS)
 REPEATS = integer("repeats", 1, "how often each generation runs", minimum=1, maximum=_MOST_RUNS)
 LIMIT = integer("limit", None, "maximum number of prompts", minimum=1, maximum=LARGEST)

@@ -11,6 +11,7 @@ from typing import Any
 from ablation.plan.choice import choose_names
 from ablation.plan.contents import (
     BATCH,
+    CHUNK,
     LENGTH,
     LIMIT,
     PROCESSOR,
@@ -96,6 +97,7 @@ def _override(contents: PlanContents, overrides: Overrides) -> Experiment:
     changed = options or tables != contents.tables
     configurations = multiply(tables, values) if changed else contents.configurations
     values["length"] = _given(LENGTH, overrides.length, values["length"])
+    values[CHUNK.name] = _given(CHUNK, overrides.prefill_chunk, values[CHUNK.name])
     pair = {**contents.pair, **{name: pair_value(name)(value) for name, value in overrides.pair.items()}}
     seeds, processors = contents.seeds, contents.processors
     if overrides.seeds is not None:
@@ -119,6 +121,7 @@ def _override(contents: PlanContents, overrides: Overrides) -> Experiment:
     traced = FULL if overrides.full_trace else overrides.trace
     traced = contents.trace if traced is None else traced
     refuse_full_trace(traced, plan.batches)
+    refuse_chunk(overrides.prefill_chunk, plan.batches)
     if plan.share_prefill and plan.batches:
         raise UserError(
             "share_prefill and batch given; expected one of them: in a batch each prompt is read as it comes"
@@ -154,6 +157,12 @@ def refuse_full_trace(traced: Traced, batches: Sequence[int]) -> None:
     """Raises `UserError` for a full trace of batches, whose rounds are nobody's own."""
     if traced == FULL and batches:
         raise UserError("a full trace and batches: expected one of them; the rounds of batches go into --trace")
+
+
+def refuse_chunk(rows: int | None, batches: Sequence[int]) -> None:
+    """Raises `UserError` for rows of prompts that were given where nobody has rounds beside them."""
+    if rows is not None and not batches:
+        raise UserError("prefill_chunk given; expected batch beside it, how many are answered at a time")
 
 
 def _given(parameter: Parameter, value: Any, otherwise: Any) -> Any:

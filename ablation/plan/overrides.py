@@ -35,6 +35,9 @@ class Overrides:
     length: int | None = option(None, "Maximum number of new tokens.", minimum=1)
     limit: int | None = option(None, "Maximum number of prompts.", minimum=1)
     batch: str | None = option(None, "Prompts answered at a time, such as 1,4,16.", "N,...")
+    prefill_chunk: int | None = option(
+        None, "Rows of prompts that a round of a batch reads; 0: each prompt alone.", minimum=0
+    )
     rate: str | None = option(None, "Prompts that arrive a second (Poisson), with --batch.", "R,...")
     slo: str | None = option(None, "Fast enough, for goodput: ttft:MS,tpot:MS.", "SLO")
     share_prefill: bool = option(False, "Read each prompt once for all configurations (docs/scale.md).")

@@ -38,7 +38,7 @@ class Record:
     ttft_s: float | None = metric(
         "s",
         "time to the first token; of a search, until one is settled",
-        "prefill_s + kv_transfer_ms / 1000 + first round",
+        "prefill_s + kv_transfer_ms / 1000 + first round, and what it waited for in a batch until then",
     )
     wall_s: float | None = metric(
         "s",
@@ -189,7 +189,9 @@ class Record:
         "a token behind the first one, waiting for the prompts of others included; null for one token",
         "(wall_s - capture_s - ttft_s) / (new_tokens - 1)",
     )
-    waited_s: float | None = metric("s", "between its rounds, while prompts of others were read")
+    waited_s: float | None = metric(
+        "s", "in a batch, for prompts of others between its rounds, and for rounds of others while its prompt was read"
+    )
     throughput_tps: float | None = column(
         "1/s",
         "of the whole batch: tokens of all its texts over the seconds of all its rounds; null without a batch",
@@ -285,6 +287,15 @@ class Record:
     idle_watts: float | None = column("W", "of the same parts, with the models loaded and nothing running")
     energy_of: str | None = column(
         "", "what was counted, as `2 package, 2 dram, 1 gpu`; other processes on it included"
+    )
+
+    prefill_chunks: int | None = metric(
+        "", "in a batch, the forwards that read a part of the prompt beside rounds; null where it was read alone"
+    )
+    gap_p99_ms: float | None = column(
+        "ms",
+        "in a batch, from one round of a text to its next one, waiting included: 99 % of those of all texts together "
+        "took no longer",
     )
 
     def to_json(self) -> str:

@@ -1,6 +1,7 @@
 """One configuration answers texts, one or several at a time; what goes wrong with one is its record's error."""
 
 import logging
+import math
 import random
 import time
 from collections import deque
@@ -211,6 +212,8 @@ class ConfigurationRun:
         totals = {"e2e_throughput_tps": tokens / time_s}
         if self.rounds_s:
             totals["throughput_tps"] = tokens / self.rounds_s
+        if gaps := sorted(gap for account in whole.values() for gap in account.gaps_s):
+            totals["gap_p99_ms"] = gaps[math.ceil(0.99 * len(gaps)) - 1] * 1e3
         if slo := self.setting.plan.slo:
             met = sum(slo.met((account.queued_s + account.ttft_s) * 1e3, account.tpot_ms) for account in whole.values())
             totals["goodput_rps"] = met / time_s

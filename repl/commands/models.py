@@ -23,6 +23,7 @@ _OWN = (
     "grammar",
     "thinking",
     "chat_template_kwargs",
+    "prefill_chunk",
 )  # settings with an option of their own
 
 

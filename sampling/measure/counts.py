@@ -38,6 +38,7 @@ class RunCounts:
     trees: bool = False
     hypotheses: tuple[Hypothesis, ...] = ()
     waited_s: float = 0.0
+    gaps_s: list[float] = field(default_factory=list)
     rollback_s: float = 0.0
     reread: int = 0
     forced_drafts: int = 0
@@ -56,7 +57,7 @@ class RunCounts:
         """Account for one event."""
         if isinstance(event, Prefilled):
             self.prompt_tokens, self.prefill_s, self.queued_s = event.prompt_tokens, event.prefill_s, event.queued_s
-            self.prefilled, self.capture_s = event, event.capture_s
+            self.prefilled, self.capture_s, self.waited_s = event, event.capture_s, event.waited_s
         elif isinstance(event, Round):
             self._add_round(event)
         elif isinstance(event, BeamRound):
@@ -67,8 +68,11 @@ class RunCounts:
             self._add_answer(event)
 
     def _add_round(self, round: Round) -> None:
-        if not self.rounds:
-            self.first_round_s = round.draft_s + round.verify_s + round.other_s
+        took_s = round.draft_s + round.verify_s + round.other_s + round.waited_s
+        if self.rounds:
+            self.gaps_s.append(took_s)
+        else:
+            self.first_round_s = took_s
         self.rounds += 1
         self.output_ids.extend(round.emitted)
         self.drafted += len(round.drafts)

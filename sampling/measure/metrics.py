@@ -11,10 +11,10 @@ from sampling.measure.untold import untold
 class RunMetrics(RunCounts):
     """The account of one generation with what follows from it; feed it every event (`add`), read it at any time.
 
-    prefilled: how its prompt was read. queued_s: before that; waited_s: between its rounds, while prompts of others
-    were read. live_sum: sequences that shared a round, over all rounds. Rates are None where nothing was drafted or no
-    time has passed: unknown is not zero. So is the speed of a search that is not over, for how many tokens its rounds
-    will have made is not known.
+    prefilled: how its prompt was read. queued_s: before that; waited_s: after that, for prompts of others and, while
+    its own was read, for their rounds. gaps_s: from each round to the next. live_sum: sequences that shared a round,
+    over all rounds. Rates are None where nothing was drafted or no time has passed: unknown is not zero. So is the
+    speed of a search that is not over, for how many tokens its rounds will have made is not known.
     """
 
     @property
@@ -34,17 +34,27 @@ class RunMetrics(RunCounts):
         """From its admission to its end, with captures; what a consumer does between events is not in it."""
         if self.answered:
             return self.answered.wall_s
-        return self._begun_s + self.decode_s + self.waited_s + self.capture_s
+        return self._read_s + self.decode_s + self.waited_s + self.capture_s
 
     @property
     def _begun_s(self) -> float:
         """Until its rounds could begin: the prompt was read, and what that left was here."""
+        return self._read_s + (self.prefilled.waited_s if self.prefilled else 0.0)
+
+    @property
+    def _read_s(self) -> float:
+        """Its own part of that."""
         return self.prefill_s + (self.prefilled.transfer_s if self.prefilled else 0.0)
 
     @property
     def prefill_shared(self) -> bool | None:
         """Whether the target read the prompt once for this run and others."""
         return self.prefilled.shared if self.prefilled else None
+
+    @property
+    def prefill_chunks(self) -> int | None:
+        """In a batch, the forwards that read a part of its prompt; None where it was read alone."""
+        return self.prefilled.chunks if self.prefilled else None
 
     @property
     def kv_bytes(self) -> int | None:

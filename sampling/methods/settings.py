@@ -30,6 +30,13 @@ GENERAL = (
     toggle("chat", True, "wrap the prompt in the model's chat template"),
     THINKING,
     KWARGS,
+    integer(
+        "prefill_chunk",
+        128,
+        "in a batch, rows of prompts that a round reads at most; 0 = each prompt alone, between rounds",
+        minimum=0,
+        maximum=MOST_TOKENS,
+    ),
 )
 
 

@@ -178,6 +178,7 @@ class PairEngine:
             plain_cost(pair.profile),
             prefixes=self._kept.prefixes(values, run or ""),
             room=share.room(target, size, method.most_rows(settings)) if isinstance(share, KVPool) else None,
+            prefill_chunk=values["prefill_chunk"],
         )
 
     def _sharing(self, megabytes: int, shared_runner: Callable[..., SharedModel]) -> Callable[[Any], SharedModel]:

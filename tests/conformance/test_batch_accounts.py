@@ -145,4 +145,6 @@ def test_a_text_of_a_batch_is_told_what_its_rounds_cost() -> None:
     assert live.seq.rule.cost_model == expected
     batch.admit(engine.request("suffix", values, Text(None, (5, 6, 8), 6)))
     batch.play()
+    assert live.seq.rule.cost_model == expected, "both prompts were read, and nobody had a round"
+    batch.play()
     assert live.seq.rule.cost_model == expected.among(2)

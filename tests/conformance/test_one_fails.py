@@ -1,4 +1,7 @@
-"""What goes wrong with one text of a batch ends it alone: the others say what they say by themselves."""
+"""What goes wrong with one text of a batch ends it alone: the others say what they say by themselves.
+
+Each prompt is read alone, or in chunks beside the rounds of others.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,6 +37,7 @@ from utils.logits_processor import GreedyProcessor, LogitsProcessor, TopKProcess
 VOCAB, BAD, WINDOW = 24, 7, 48
 SAMPLED = TopKProcessor(1.0, 3)
 PROMPTS = ((1, 2, 3), (4, BAD, 5), (6, 8), (9, 1, 1, 2), (BAD,), (3, 3, 3))
+CHUNKS = (0, 1, 2)
 HEALTHY = [at for at, prompt in enumerate(PROMPTS) if BAD not in prompt]
 
 
@@ -81,8 +85,9 @@ def shared(made: Pair) -> Pair:
     return replace(made, share=shared_runner)
 
 
-def batch_of(made: Pair, drafter: Drafter, size: int) -> Batch:
-    return Batch(shared_runner(made.target), drafter, lambda: FixedGamma(2), RejectionVerifier(), size)
+def batch_of(made: Pair, drafter: Drafter, size: int, chunk: int = 0) -> Batch:
+    target = shared_runner(made.target)
+    return Batch(target, drafter, lambda: FixedGamma(2), RejectionVerifier(), size, prefill_chunk=chunk)
 
 
 def model_drafter(made: Pair) -> Drafter:
@@ -92,19 +97,21 @@ def model_drafter(made: Pair) -> Drafter:
 @pytest.mark.parametrize("processor", [GreedyProcessor(), SAMPLED])
 @pytest.mark.parametrize("size", [1, 3, 6])
 @pytest.mark.parametrize("drafts", [False, True])
-def test_logits_that_are_none(processor: LogitsProcessor, size: int, drafts: bool) -> None:
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_logits_that_are_none(processor: LogitsProcessor, size: int, drafts: bool, chunk: int) -> None:
     made = pair()
     drafter = model_drafter(shared(made)) if drafts else NullDrafter()
-    texts, errors = said([*decode_many(batch_of(made, drafter, size), requests(processor))])
+    texts, errors = said([*decode_many(batch_of(made, drafter, size, chunk), requests(processor))])
     assert sorted(errors) == [1, 4] and all(error == str(NoDistribution("model")) for error in errors.values())
     lonely = model_drafter(made) if drafts else NullDrafter()
     assert texts == {at: alone(made, lonely, processor, at) for at in HEALTHY}
 
 
-def test_a_drafter_whose_logits_are_none() -> None:
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_a_drafter_whose_logits_are_none(chunk: int) -> None:
     """Its own rows are given to the next text as well."""
     made = pair(sick=False, sick_drafter=True)
-    batch = batch_of(made, model_drafter(shared(made)), 2)
+    batch = batch_of(made, model_drafter(shared(made)), 2, chunk)
     texts, errors = said([*decode_many(batch, requests(SAMPLED))])
     assert sorted(errors) == [1, 4] and set(errors.values()) == {str(NoDistribution("drafter"))}
     assert texts == {at: alone(made, model_drafter(made), SAMPLED, at) for at in HEALTHY}
@@ -132,9 +139,10 @@ class Raising(NullDrafter):
 
 
 @pytest.mark.parametrize("where", ["begin", "propose", "observe"])
-def test_a_drafter_that_fails_on_a_text(where: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_a_drafter_that_fails_on_a_text(where: str, chunk: int, caplog: pytest.LogCaptureFixture) -> None:
     made = pair(sick=False)
-    texts, errors = said([*decode_many(batch_of(made, Raising(where), 3), requests(GreedyProcessor()))])
+    texts, errors = said([*decode_many(batch_of(made, Raising(where), 3, chunk), requests(GreedyProcessor()))])
     assert errors == dict.fromkeys((1, 4), "ZeroDivisionError: planted")
     assert texts == {at: alone(made, NullDrafter(), GreedyProcessor(), at) for at in HEALTHY}
     assert where == "begin" or "ZeroDivisionError" in caplog.text, "a bug keeps its traceback, in the log"
@@ -156,20 +164,25 @@ def test_a_processor_that_fails_on_a_text() -> None:
     assert texts == {at: alone(made, NullDrafter(), GreedyProcessor(), at) for at in HEALTHY}
 
 
-def test_a_batch_is_usable_after_it() -> None:
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_a_batch_is_usable_after_it(chunk: int) -> None:
     made = pair()
-    batch = batch_of(made, NullDrafter(), 1)
+    batch = batch_of(made, NullDrafter(), 1, chunk)
     for _ in range(2):
         texts, errors = said([*decode_many(batch, requests(GreedyProcessor()))])
         assert sorted(errors) == [1, 4] and sorted(texts) == HEALTHY
-    assert not batch.live and not batch.full
+    assert not batch.texts and not batch.live and not batch.full
 
 
-def test_a_text_given_up_before_its_first_round_leaves_nothing() -> None:
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_a_text_given_up_before_its_first_round_leaves_nothing(chunk: int) -> None:
     """Nobody has looked at its rows: they may hold anything."""
     made = pair()
-    batch = batch_of(made, NullDrafter(), 1)
-    batch.drop(batch.admit(requests(GreedyProcessor())[1])[0])
+    batch = batch_of(made, NullDrafter(), 1, chunk)
+    live, _ = batch.admit(requests(GreedyProcessor())[1])
+    if chunk:
+        batch.play()
+    batch.drop(live)
     texts, errors = said([*decode_many(batch, requests(GreedyProcessor(), PROMPTS[:1]))])
     assert not errors and texts == {0: alone(made, NullDrafter(), GreedyProcessor(), 0)}
 
@@ -190,5 +203,7 @@ def test_planted_rows_that_are_not_wiped(monkeypatch: pytest.MonkeyPatch) -> Non
     for honest in (True, False):
         if not honest:
             monkeypatch.setattr(RowsCache, "wipe", lambda self, index: None)
-        _, errors = said([*decode_many(batch_of(pair(), NullDrafter(), 3), requests(GreedyProcessor(), prompts))])
-        assert (sorted(errors) == [1]) is honest
+        for chunk in (0, 40):
+            batch = batch_of(pair(), NullDrafter(), 3, chunk)
+            _, errors = said([*decode_many(batch, requests(GreedyProcessor(), prompts))])
+            assert (sorted(errors) == [1]) is honest

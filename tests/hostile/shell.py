@@ -61,6 +61,8 @@ ROWS = [
     _wrong("--length", "-3", says=("length: '-3'",)),
     _wrong("--length", "9" * 30, says=("length: '999", 10_000_000)),
     _wrong("--seed", "-1", says=("seed: '-1'", 0)),
+    _wrong("--prefill-chunk", "-1", "--batch", "2", says=("prefill_chunk: '-1'", 0)),
+    _wrong("--prefill-chunk", "8", says=("prefill_chunk", "batch")),
     _wrong("--seed", "True", says=("--seed: 'True'",)),
     _wrong("--seed", "4" * 4000, says=("seed: '444", "(4,000 characters)")),
     # the same twice

@@ -97,7 +97,7 @@ def generate(engine: Any, method: str, values: Mapping[str, Any]) -> None:
     batch = engine.batch(method, values, 2)
     for place, prompt in enumerate(prompts):
         if batch.full:
-            batch.drop(batch.live[0])
+            batch.drop(batch.texts[0])
         batch.admit(engine.request(method, values, Text(place, prompt, min(values["length"], 440))))
         for live, _ in batch.play():
             if live.error is not None:

@@ -55,9 +55,9 @@ def alone(pair: Pair, case: str, request: Request) -> list[int]:
     return [token for event in events if isinstance(event, Round) for token in event.emitted]
 
 
-def together(pair: Pair, case: str, asked: list[Request], size: int) -> dict[int, list[int]]:
-    drafter = build(case, replace(pair, share=shared_runner))
-    batch = Batch(shared_runner(pair.target), drafter, lambda: FixedGamma(4), RejectionVerifier(), size)
+def together(pair: Pair, case: str, asked: list[Request], size: int, chunk: int = 0) -> dict[int, list[int]]:
+    drafter, target = build(case, replace(pair, share=shared_runner)), shared_runner(pair.target)
+    batch = Batch(target, drafter, lambda: FixedGamma(4), RejectionVerifier(), size, prefill_chunk=chunk)
     found: dict[int, list[int]] = {}
     for live, event in decode_many(batch, asked):
         if isinstance(event, Finished):
@@ -85,7 +85,9 @@ def test_a_rounded_target_writes_in_a_batch_what_it_writes_alone(name: str, case
     pair = rounded(name)
     for processor in (GreedyProcessor(), NucleusProcessor(0.9, 0.95)):
         asked = requests(processor)
-        assert together(pair, case, asked, 4) == {one.seed: alone(pair, case, one) for one in asked}
+        expected = {one.seed: alone(pair, case, one) for one in asked}
+        for chunk in (0, 3):
+            assert together(pair, case, asked, 4, chunk) == expected
 
 
 @products
@@ -110,6 +112,32 @@ def test_rows_of_a_rounded_target_have_the_same_bits_in_a_batch_as_alone(name: s
     assert torch.equal(slots[1].fork([2, 3], 62, lines).logits, singles[1].fork([2, 3], 62, lines).logits)
 
 
+@products
+@pytest.mark.parametrize("name", ROUNDED)
+def test_a_prompt_in_chunks_beside_others_has_the_same_bits_as_alone(name: str) -> None:
+    """Its hidden states and the logits behind it, whatever is fed with each chunk, a tree among it."""
+    model, text = rounded(name).target.model, [(7 * place) % 90 for place in range(150)]
+    single = ModelRunner(model)
+    states, expected = prefill(single, text[:-1], (1, 3)), single.forward(text[-1:]).logits
+    for chunk in (1, 7, 33, 128):
+        many = SharedRunner(model)  # type: ignore[arg-type]
+        chain, tree, slot = many.another(), many.another(), many.another()
+        prefill(chain, [5] * 9)
+        prefill(tree, [*range(60)])
+        parts = []
+        while slot.length < 149:
+            count = min(chunk, 149 - slot.length)
+            rows = [chain.rows(2), tree.rows(4, (-1, -1, 1)), slot.prompt_rows(count)]
+            ids = torch.tensor([1, 2, 4, 5, 6, 7, *text[slot.length : slot.length + count]])
+            with torch.inference_mode():
+                parts.append(many.run_flat(rows, ids, (1, 3), [2, 4, 0]).hidden)
+            chain.crop(9)
+            tree.crop(60)
+        for layer in (1, 3):
+            assert torch.equal(torch.cat([part[layer][6:] for part in parts]), states[layer])
+        assert torch.equal(slot.forward(text[-1:]).logits, expected)
+
+
 @pytest.mark.parametrize("config", [llama, qwen2, gpt2, mistral], ids=lambda config: config.__name__)
 @pytest.mark.parametrize("case", CASES)
 def test_transformers_own_modules_write_in_a_batch_what_they_write_alone(config: Any, case: str) -> None:
@@ -121,7 +149,8 @@ def test_transformers_own_modules_write_in_a_batch_what_they_write_alone(config:
         asked = requests(processor)
         expected = {one.seed: alone(pair, case, one) for one in asked}
         for size in (1, 4) if config is llama else (4,):
-            assert together(pair, case, asked, size) == expected
+            for chunk in (0, 3):
+                assert together(pair, case, asked, size, chunk) == expected
 
 
 def test_a_model_whose_layers_are_not_alike_says_so() -> None:

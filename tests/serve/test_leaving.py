@@ -56,6 +56,24 @@ def test_who_leaves_frees_the_place(slow: None, stream: bool) -> None:
         assert found.client().completions.create(prompt="a", max_tokens=3, **GREEDY).choices
 
 
+def test_who_leaves_while_the_prompt_is_read_frees_the_place(slow: None) -> None:
+    """A row a round, beside a text that goes on; what it read is counted nowhere."""
+    with running(tiny_pair(), ServerLimits(size=2, prefill_chunk=1)) as found:
+        driver = found.server.driver
+        first = begin(found)
+        until(lambda: driver.counters.rounds > 0)
+        second = begin(found, prompt=[5, 6, 7] * 60, max_tokens=3)
+        until(lambda: any(text.reading is not None for batch in driver._groups.values() for text in batch.texts))
+        assert driver.running == 2 and driver.slots()[1].prompt_tokens == 180
+        second.close()
+        until(lambda: driver.running == 1)
+        assert driver.counters.finished["abort"] == 1 and driver.counters.prompt_tokens < 180
+        first.close()
+        until(lambda: driver.running == 0)
+        read = found.client().completions.create(prompt=[5, 6, 7] * 60, max_tokens=3, **GREEDY)
+        assert read.usage is not None and read.usage.prompt_tokens == 180
+
+
 def test_a_round_that_fails_fails_its_texts_and_no_other(monkeypatch: pytest.MonkeyPatch, slow: None) -> None:
     play = Batch.play
 

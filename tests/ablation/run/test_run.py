@@ -41,7 +41,7 @@ KEYS = """id, task, turn, method, lossless, settings, prompt_tokens, new_tokens,
   engine, engine_version, concurrency, referee, referee_place, referee_behind, host, prefill_shared, kv_bytes,
   kv_transfer_ms, rollback_ms, reread, experts_per_round, expert_share, experts_ms,
   target_tokens_per_s, rollback_way, triton, forced, grammar_ms, joules_per_token, idle_watts,
-  energy_of"""
+  energy_of, prefill_chunks, gap_p99_ms"""
 
 
 def test_json_lines_have_the_documented_keys_in_order(invoke: Invoke) -> None:
@@ -119,7 +119,7 @@ def test_settings_hold_what_matters_for_the_method(invoke: Invoke) -> None:
     result = invoke("run", "--prompt", "a", "--length", 3, "--methods", "egag,ngram,drafter", *arguments, "--json")
     egag, ngram, drafter = objects(result.stdout)
     general = {"length": 3, "processor": "greedy", "seed": 42, "cache": True, "chat": True}
-    general |= {"thinking": "auto", "chat_template_kwargs": "{}", "grammar": "off"}
+    general |= {"thinking": "auto", "chat_template_kwargs": "{}", "grammar": "off", "prefill_chunk": 128}
     judging = {"verify_strategy": "rejection", "accept_policy": "normal"}
     drafting = {"draft_weights": "full", "vocabulary": "auto"}
     bounds = {"egag_gamma_min": 8, "egag_gamma_max": 9, "egag_ema": 0.9}
