@@ -52,7 +52,7 @@ class Server:
     ) -> None:
         self.limits, self._mimic = limits, MIMICS[limits.dialect]
         tokens = Tokens(engine, variables)
-        self.driver = Driver(engine, tokens, limits.size, limits.waiting, limits.drafts)
+        self.driver = Driver(engine, tokens, limits.size, limits.waiting, limits.drafts, limits.prefixes)
         self.model = Served(engine, tokens, limits, default)
         self.created = int(time.time())
 

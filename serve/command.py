@@ -31,6 +31,8 @@ MaxWaiting = Annotated[int, typer.Option(min=0, help="Texts that may wait for a 
 MaxLength = Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")]
 MaxBody = Annotated[int, typer.Option(min=1000, help="Most bytes of a request.")]
 MaxRows = Annotated[int, typer.Option(min=1, help="Most rows of a round: the drafts of all texts, and one more each.")]
+PrefixCache = Annotated[bool, typer.Option(help="Keep rows of prompts and answers for texts that begin alike.")]
+PrefixMemory = Annotated[int, typer.Option(min=1, help="Most memory of these rows, in MB (10^6 bytes).")]
 ApiKey = Annotated[
     str | None, typer.Option(metavar="KEY", help=f"What clients must know; or in the environment, as {KEY}.")
 ]
@@ -48,6 +50,8 @@ def serve(
     max_length: MaxLength = 1024,
     max_body: MaxBody = 1_000_000,
     max_rows: MaxRows = 4096,
+    prefix_cache: PrefixCache = True,
+    prefix_memory: PrefixMemory = 1000,
     api_key: ApiKey = None,
     dialect: Dialect = "vllm",
     told: Values,
@@ -78,7 +82,8 @@ def serve(
             from serve.limits import ServerLimits
             from serve.web import web_server
 
-            limits = ServerLimits(batch, max_waiting, max_length, max_body, key, dialect, max_rows)
+            kept = prefix_memory if prefix_cache else 0
+            limits = ServerLimits(batch, max_waiting, max_length, max_body, key, dialect, max_rows, kept)
             server = Server(PairEngine(pair), default, limits, variables)
             url = url_of(listener)
             typer.echo(f"serving {pair.target_info.name} at {url}/v1; {url} shows it live; Ctrl-C ends it", err=True)

@@ -30,14 +30,21 @@ class Driver:
     """Answers orders, `size` at a time; texts of one method with the same values share their forwards.
 
     Groups of different methods take turns, round by round. At most `most_waiting` orders wait for a place. most_drafts:
-    of a text in a round.
+    of a text in a round. prefixes: see `ServerLimits`.
     """
 
     def __init__(
-        self, engine: LocalEngine, tokens: Tokens, size: int, most_waiting: int, most_drafts: int = MOST_DRAFTS
+        self,
+        engine: LocalEngine,
+        tokens: Tokens,
+        size: int,
+        most_waiting: int,
+        most_drafts: int = MOST_DRAFTS,
+        prefixes: int = 0,
     ) -> None:
         self.engine, self.tokens, self.size, self.most_waiting = engine, tokens, size, most_waiting
         self.most_drafts = most_drafts
+        self._prefixes = {"prefix_cache": prefixes > 0, "prefix_memory": prefixes}
         self.counters = Counters()
         self._waiting: deque[TextJob] = deque()
         self._groups: dict[Configuration, Batch] = {}
@@ -174,7 +181,7 @@ class Driver:
             idle = [other for other, batch in self._groups.items() if not batch.live]
             for other in idle[: max(0, len(idle) - _MOST_IDLE + 1)]:
                 del self._groups[other]
-            values = served_values(configuration)
+            values = {**served_values(configuration), **self._prefixes}
             self._groups[configuration] = self.engine.batch(configuration.method, values, self.size)
             self._groups[configuration].most_drafts = self.most_drafts
         batch = self._groups.pop(configuration)

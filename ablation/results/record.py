@@ -206,7 +206,6 @@ class Record:
         "without one",
         "texts / time",
     )
-
     engine: str = column("", "who wrote it: `workbench`, our own loop, or another of the plan's engines by its name")
     engine_version: str | None = column("", "of that engine, where it is known")
     concurrency: int | None = column("", "requests under way at a time at another engine; null for our loop")
@@ -275,7 +274,6 @@ class Record:
         "the masks of a grammar and its matcher, on the host: of draft_ms and of other_ms; null without a grammar",
         "mean over rounds",
     )
-
     joules_per_token: float | None = column(
         "J",
         "energy without that of the idle machine, of all texts of a batch together; null where it was not counted, for "
@@ -285,6 +283,16 @@ class Record:
     idle_watts: float | None = column("W", "of the same parts, with the models loaded and nothing running")
     energy_of: str | None = column(
         "", "what was counted, as `2 package, 2 dram, 1 gpu`; other processes on it included"
+    )
+    prefix_hits: int | None = metric("tokens", "rows of the prompt from the prefix cache; null without one")
+    prefill_saved_ms: float | None = metric(
+        "ms",
+        "that reading them would have taken, at the least",
+        "prefix_hits * fastest prefill a row of the run so far",
+    )
+    reread_target: int | None = column("tokens", "of the last turn and its answer, read again; null in the first turn")
+    reread_drafter: int | None = column(
+        "tokens", "the same of a drafter's model or head; null where it reads no prompt"
     )
 
     def to_json(self) -> str:

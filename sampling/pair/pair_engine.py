@@ -71,12 +71,8 @@ class PairEngine:
     def describe(self) -> Description:
         """See `Engine.describe`."""
         pair = self.pair
-        window, device = pair.target.window, pair.target.device
-        return Description(
-            *(pair.target_info, pair.drafter_info, window, device, pair.heads, self._traffic, _VERSION),
-            vocab_size=pair.target.vocab_size,
-            encoder=pair.encoder,
-        )
+        about = pair.target_info, pair.drafter_info, pair.target.window, pair.target.device, pair.heads
+        return Description(*about, self._traffic, _VERSION, pair.target.vocab_size, pair.encoder)
 
     @property
     def target(self) -> WholeRunner:
