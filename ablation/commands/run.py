@@ -55,6 +55,7 @@ Repeat = Annotated[int, typer.Option(min=1, help="Number of repeats, interleaved
 Batch = Annotated[str | None, typer.Option(metavar="N,...", help="Batch size; default: one prompt at a time.")]
 Rate = Annotated[str | None, typer.Option(metavar="R,...", help="Arrivals per second (Poisson), with --batch.")]
 Slo = Annotated[str | None, typer.Option(metavar="SLO", help="Latency limits for goodput: ttft:MS,tpot:MS.")]
+PrefixCache = Annotated[bool | None, typer.Option(help="Keep rows of texts for those that begin alike.")]
 Engines = Annotated[
     list[str] | None,
     typer.Option(
@@ -92,6 +93,7 @@ def run(
     batch: Batch = None,
     rate: Rate = None,
     slo: Slo = None,
+    prefix_cache: PrefixCache = None,
     engines: Engines = None,
     read_before: From = None,
     models: Values,
@@ -115,6 +117,7 @@ def run(
     with exit_statuses():
         config = request.choose_config(speculative_config, methods, models)
         options = {"length": length, "processor": processor, "seed": seed, "grammar": grammar}
+        options["prefix_cache"] = None if prefix_cache is None else "on" if prefix_cache else "off"
         named = [*(config.assignments if config else ()), *options.items(), *told.items()]
         settings = request.choose_settings(assignments or (), named)
         runs = choose_methods(",".join(config.methods) if config else methods, settings)

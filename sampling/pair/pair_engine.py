@@ -150,7 +150,7 @@ class PairEngine:
     def batch(self, name: str, values: Mapping[str, Any], size: int, run: str | None = None) -> Batch:
         """What writes many texts with one method, `size` of them at a time; its rules and drafter are as in `stream`.
 
-        Raises `UserError` where the method cannot run, or not so.
+        A named run begins without prefixes. Raises `UserError` where the method cannot run, or not so.
         """
         from sampling.pair.share import shared_runner  # with transformers, which a lean model alone needs not
 
@@ -168,7 +168,7 @@ class PairEngine:
             size,
             lambda seq: self._kept.keep_rule(method, key, seq.rule),
             plain_cost(pair.profile),
-            prefixes=self._kept.prefixes(values, run or ""),
+            prefixes=self._kept.prefixes(values, run or "", new=run is not None),
         )
 
     def request(self, name: str, values: Mapping[str, Any], text: Text) -> Request:

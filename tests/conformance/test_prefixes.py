@@ -265,13 +265,14 @@ def test_trees_of_a_cache_that_is_gone_are_taken_out() -> None:
 
 
 def test_runs_do_not_share() -> None:
-    prefixes = PrefixCache(AMPLE)
+    prefixes, found = PrefixCache(AMPLE), list[int]()
     for run in ("a", "b", "a"):
         use = prefixes.of(run).use(slot := SharedRunner(weights(0)).another())
         assert use is not None
-        assert use.resume(SYSTEM) == (len(SYSTEM) if run == "a" and prefixes.memory.used else 0) or run == "b"
+        found.append(use.resume(SYSTEM))
         feed(slot, SYSTEM[slot.length :])
         use.read(SYSTEM, {})
+    assert found == [0, 0, len(SYSTEM)]
 
 
 class TestPlantedFaults:
