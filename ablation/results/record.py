@@ -287,7 +287,7 @@ class Record:
     prefix_hits: int | None = metric("tokens", "rows of the prompt from the prefix cache; null without one")
     prefill_saved_ms: float | None = metric(
         "ms",
-        "that reading them would have taken, at the least",
+        "estimate of what reading them would have taken",
         "prefix_hits * fastest prefill a row of the run so far",
     )
     reread_target: int | None = column("tokens", "of the last turn and its answer, read again; null in the first turn")
