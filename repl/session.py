@@ -156,7 +156,8 @@ class Session:
         runs = self.refuse_nothing()
         from sampling.measure.comparison import Comparison
 
-        if self.own[TURNS.name] == TURNS.default:
+        turns = self.own[TURNS.name] != TURNS.default
+        if not turns:
             self.new_dialogue()
         self.dialogue.begin(prompt)
         leader = AR if self.own[TURNS.name] == REFERENCE_TURNS else None
@@ -167,8 +168,15 @@ class Session:
         self._refuse_overflow(engine, prompts)
         first = self.answers is None
         self.dialogues += len(self.dialogue.turns) == 1
-        self.answers = Answers(engine, Comparison(engine, self.settings), runs, prompts, self.dialogue, first)
+        comparison = Comparison(engine, {**self.settings, **self._prefixes(turns)})
+        if len(self.dialogue.turns) > 1 and self.answers is not None:
+            comparison.before = self.answers.comparison.spoken()
+        self.answers = Answers(engine, comparison, runs, prompts, self.dialogue, first)
         return self.answers
+
+    def _prefixes(self, turns: bool) -> dict[str, bool]:
+        """Turns of a dialogue go on from kept rows, where the user has not chosen otherwise."""
+        return {"prefix_cache": True} if turns and "prefix_cache" not in self.chosen else {}
 
     def new_dialogue(self) -> None:
         """The next prompt is the first of its dialogue."""

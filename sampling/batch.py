@@ -353,4 +353,7 @@ def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[Liv
         for live, event in batch.play():
             yield live, event
             if live.error is None and live.seq.reason is not None:
-                yield live, Finished(live.seq.reason, live.seq.new_tokens, preemptions=live.preemptions)
+                yield (
+                    live,
+                    Finished(live.seq.reason, live.seq.new_tokens, preempted=live.preemptions if batch.room else None),
+                )

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from sampling import sequence
-from sampling.forward.prefixes.tree import alike
 from sampling.forward.prefixes.use import PrefixUse
 from sampling.forward.runner import Runner, feed, prefill
 from sampling.forward.state import State, put
 from utils.device.timing import CAPTURE
 from utils.errors import UserError
 from utils.events import Prefilled
+from utils.token_ids import alike
 
 
 @dataclass(frozen=True, slots=True)

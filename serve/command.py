@@ -34,6 +34,11 @@ MaxRows = Annotated[int, typer.Option(min=1, help="Most rows of a round: the dra
 PrefillChunk = Annotated[
     int, typer.Option(min=0, max=MOST_TOKENS, help="Most rows of prompts that a round reads; 0: each prompt alone.")
 ]
+PrefixCache = Annotated[bool, typer.Option(help="Keep rows of prompts and answers for texts that begin alike.")]
+PrefixMemory = Annotated[int, typer.Option(min=1, help="Most memory of these rows, in MB (10^6 bytes).")]
+KVMemory = Annotated[
+    int, typer.Option(min=0, help="Most memory of keys and values of texts, in MB; 0: what they need.")
+]
 ApiKey = Annotated[
     str | None, typer.Option(metavar="KEY", help=f"What clients must know; or in the environment, as {KEY}.")
 ]
@@ -52,6 +57,9 @@ def serve(
     max_body: MaxBody = 1_000_000,
     max_rows: MaxRows = 4096,
     prefill_chunk: PrefillChunk = 128,
+    prefix_cache: PrefixCache = True,
+    prefix_memory: PrefixMemory = 1000,
+    kv_memory: KVMemory = 0,
     api_key: ApiKey = None,
     dialect: Dialect = "vllm",
     told: Values,
@@ -82,7 +90,9 @@ def serve(
             from serve.limits import ServerLimits
             from serve.web import web_server
 
-            limits = ServerLimits(batch, max_waiting, max_length, max_body, key, dialect, max_rows, prefill_chunk)
+            kept = prefix_memory if prefix_cache else 0
+            memory = prefill_chunk, kept, kv_memory
+            limits = ServerLimits(batch, max_waiting, max_length, max_body, key, dialect, max_rows, *memory)
             server = Server(PairEngine(pair), default, limits, variables)
             url = url_of(listener)
             typer.echo(f"serving {pair.target_info.name} at {url}/v1; {url} shows it live; Ctrl-C ends it", err=True)

@@ -30,6 +30,9 @@ class Counters:
     """Written by the driver's thread, read by any."""
 
     prompt_tokens: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    preemptions: int = 0
     generation_tokens: int = 0
     rounds: int = 0
     drafting_rounds: int = 0
@@ -44,6 +47,9 @@ class Counters:
     def began(self, prefilled: Prefilled, queued_s: float) -> None:
         """A prompt was read, so long after it came."""
         self.prompt_tokens += prefilled.prompt_tokens
+        if prefilled.prefix_hits is not None:
+            self.prefix_queries += prefilled.prompt_tokens
+            self.prefix_hits += prefilled.prefix_hits
         self.histograms["request_queue_time_seconds"].add(queued_s)
         self.histograms["request_prefill_time_seconds"].add(prefilled.prefill_s + prefilled.waited_s)
 
@@ -92,6 +98,10 @@ class Counters:
         yield counted("vllm:num_requests_waiting", "gauge", "Texts without a place.", waiting)
         yield counted("vllm:prompt_tokens_total", "counter", "Tokens of prompts.", self.prompt_tokens)
         yield counted("vllm:generation_tokens_total", "counter", "Tokens written.", self.generation_tokens)
+        prefix = "vllm:prefix_cache"
+        yield counted(f"{prefix}_queries_total", "counter", "Tokens of prompts looked up.", self.prefix_queries)
+        yield counted(f"{prefix}_hits_total", "counter", "Of these, not read as rows were kept.", self.prefix_hits)
+        yield counted("vllm:num_preemptions_total", "counter", "Texts put back for want of memory.", self.preemptions)
         reasons = [("", {**labels, "finished_reason": reason}, count) for reason, count in self.finished.items()]
         yield family("vllm:request_success_total", "counter", "Texts that are over, by why.", reasons)
         drafts = "vllm:spec_decode_num"

@@ -176,8 +176,7 @@ class Driver:
             idle = [other for other, batch in self._groups.items() if not batch.texts]
             for other in idle[: max(0, len(idle) - _MOST_IDLE + 1)]:
                 del self._groups[other]
-            values = served_values(configuration)
-            values["prefill_chunk"] = self._limits.prefill_chunk
+            values = {**served_values(configuration), **self._limits.memory}
             self._groups[configuration] = self.engine.batch(configuration.method, values, self.size)
             self._groups[configuration].most_drafts = self._limits.drafts
         batch = self._groups.pop(configuration)
@@ -252,6 +251,7 @@ class Driver:
 
     def _over(self, live: LiveText, job: TextJob, reason: str) -> None:
         if self._jobs.pop(live, None) is not None:
+            self.counters.preemptions += live.preemptions
             self.counters.ended(reason, job)
 
 

@@ -30,6 +30,8 @@ class ServerLimits:
 
     key: what a client must know; None: anybody may ask. dialect: of whose server the completions are. rows: of a round
     of all texts at most, each with its drafts and one more. prefill_chunk: rows of prompts beside those, see `Batch`.
+    prefixes: MB of rows that are kept for texts that begin in the same way; 0: none are. kv_memory: MB of the rows of
+    texts in progress; 0: what they need.
     """
 
     size: int = 8
@@ -40,6 +42,14 @@ class ServerLimits:
     dialect: str = "vllm"
     rows: int = 4096
     prefill_chunk: int = PARAMETERS["prefill_chunk"].default
+    prefixes: int = 1000
+    kv_memory: int = 0
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """The settings of prompts and rows, which a server has for all."""
+        kept = {"prefix_cache": self.prefixes > 0, "prefix_memory": self.prefixes}
+        return {**kept, "prefill_chunk": self.prefill_chunk, "kv_memory": self.kv_memory}
 
     @property
     def drafts(self) -> int:

@@ -178,13 +178,13 @@ class BeamRound:
 class Finished:
     """The end of a run: why, how many tokens it made, and what a search found, best score first.
 
-    preemptions: how often its rows were given up in a batch of bounded memory, and read again.
+    preempted: how often its rows were given up in a batch of bounded memory, and read again; None elsewhere.
     """
 
     reason: FinishReason
     new_tokens: int
     hypotheses: tuple[Hypothesis, ...] = ()
-    preemptions: int = 0
+    preempted: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,12 @@ Batch = Annotated[str | None, typer.Option(metavar="N,...", help="Batch size; de
 PrefillChunk = Annotated[
     int | None, typer.Option(metavar="N", help="Rows of prompts that a round of a batch reads; 0: each prompt alone.")
 ]
+KVMemory = Annotated[
+    int | None, typer.Option(metavar="MB", help="Most memory of keys and values in a batch; 0: what texts need.")
+]
 Rate = Annotated[str | None, typer.Option(metavar="R,...", help="Arrivals per second (Poisson), with --batch.")]
 Slo = Annotated[str | None, typer.Option(metavar="SLO", help="Latency limits for goodput: ttft:MS,tpot:MS.")]
+PrefixCache = Annotated[bool | None, typer.Option(help="Keep rows of texts for those that begin alike.")]
 Engines = Annotated[
     list[str] | None,
     typer.Option(
@@ -95,7 +99,9 @@ def run(
     batch: Batch = None,
     rate: Rate = None,
     prefill_chunk: PrefillChunk = None,
+    kv_memory: KVMemory = None,
     slo: Slo = None,
+    prefix_cache: PrefixCache = None,
     engines: Engines = None,
     read_before: From = None,
     models: Values,
@@ -119,7 +125,8 @@ def run(
     with exit_statuses():
         config = request.choose_config(speculative_config, methods, models)
         options = {"length": length, "processor": processor, "seed": seed, "grammar": grammar}
-        options["prefill_chunk"] = prefill_chunk
+        options |= {"prefill_chunk": prefill_chunk, "kv_memory": kv_memory}
+        options["prefix_cache"] = None if prefix_cache is None else "on" if prefix_cache else "off"
         named = [*(config.assignments if config else ()), *options.items(), *told.items()]
         settings = request.choose_settings(assignments or (), named)
         runs = choose_methods(",".join(config.methods) if config else methods, settings)

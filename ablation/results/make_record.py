@@ -118,6 +118,7 @@ def _measured(
         "first_divergence": divergence.index if divergence else None,
         "divergence_verdict": divergence.verdict if divergence else None,
         **_refereed(comparison, name),
+        **_read_again(comparison, name),
     }
 
 
@@ -135,6 +136,15 @@ def _refereed(comparison: "Comparison", name: str) -> dict[str, Any]:
         return {}
     verdict = CONSISTENT if refereed.place is None else DIFFERS
     return {"referee": verdict, "referee_place": refereed.place, "referee_behind": refereed.behind}
+
+
+def _read_again(comparison: "Comparison", name: str) -> dict[str, Any]:
+    """Tokens of the turn before that were read again; nothing in a first turn, nor of other engines."""
+    prefilled, known = comparison.metrics[name].prefilled, comparison.known(name)
+    if prefilled is None or known is None:
+        return {}
+    again = {"reread_target": prefilled.prefix_hits or 0, "reread_drafter": prefilled.drafter_start}
+    return {key: None if start is None else max(0, known - start) for key, start in again.items()}
 
 
 def _ledger(comparison: "Comparison", name: str) -> dict[str, Any]:

@@ -208,7 +208,6 @@ class Record:
         "without one",
         "texts / time",
     )
-
     engine: str = column("", "who wrote it: `workbench`, our own loop, or another of the plan's engines by its name")
     engine_version: str | None = column("", "of that engine, where it is known")
     concurrency: int | None = column("", "requests under way at a time at another engine; null for our loop")
@@ -277,7 +276,6 @@ class Record:
         "the masks of a grammar and its matcher, on the host: of draft_ms and of other_ms; null without a grammar",
         "mean over rounds",
     )
-
     joules_per_token: float | None = column(
         "J",
         "energy without that of the idle machine, of all texts of a batch together; null where it was not counted, for "
@@ -285,18 +283,18 @@ class Record:
         "(joules - idle_watts * span) / new_tokens",
     )
     idle_watts: float | None = column("W", "of the same parts, with the models loaded and nothing running")
-    energy_of: str | None = column(
-        "", "what was counted, as `2 package, 2 dram, 1 gpu`; other processes on it included"
+    energy_of: str | None = column("", "what was counted, as `2 package, 1 gpu`; other processes on it included")
+    prefix_hits: int | None = metric("tokens", "rows of the prompt from the prefix cache; null without one")
+    prefill_saved_ms: float | None = metric(
+        "ms", "estimate of what reading them would have taken", "prefix_hits * fastest prefill a row of the run so far"
     )
-
-    prefill_chunks: int | None = metric(
-        "", "in a batch, the forwards that read a part of the prompt beside rounds; null where it was read alone"
-    )
+    reread_target: int | None = column("tokens", "of the last turn and its answer, read again; null in the first turn")
+    reread_drafter: int | None = column("tokens", "the same of what drafts; null where that reads no prompt")
+    prefill_chunks: int | None = metric("", "forwards that read a part of the prompt beside rounds; null for none")
     gap_p99_ms: float | None = column(
-        "ms",
-        "in a batch, from one round of a text to its next one, waiting included: 99 % of those of all texts together "
-        "took no longer",
+        "ms", "in a batch, between two rounds of a text: 99 % of those of all texts together took no longer"
     )
+    preempted: int | None = metric("", "how often its rows were given up and read again; null without kv_memory")
 
     def to_json(self) -> str:
         """The object on one line, in ASCII."""

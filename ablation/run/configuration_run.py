@@ -105,6 +105,8 @@ class ConfigurationRun:
             if conversation.error_at(place.turn) is None:
                 name, method, parameters = self.configuration.name, self.configuration.method, self._own
                 known.add(name, self.prompts[key], self.accounts[key], method=method, parameters=parameters)
+            if (earlier := self.compared.get((prompt.id, place.turn - 1))) is not None:
+                known.before |= earlier.spoken()
 
     def records(self) -> list[Record]:
         """A record of each."""

@@ -123,8 +123,8 @@ class _Track:
         """
         talks = {each: [Conversation(each.name, prompt) for prompt in self.prompts] for each in order}
         every = range(1, max(len(prompt.turns) for prompt in self.prompts) + 1)
+        compared: dict[tuple[str | int, int], Comparison] = {}
         for turns in [every] if self.setting.load else [[turn] for turn in every]:
-            compared: dict[tuple[str | int, int], Comparison] = {}
             runs = [ConfigurationRun(self.setting, each, talks[each], turns, compared) for each in order]
             missing = not all(self._is_there(run) for run in runs)
             measured = AR not in {each.name for each in order}

@@ -14,6 +14,7 @@ from sampling.measure.ledger import Ledger, PlainRound, ledger, plain_at, plain_
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.tables import AR, METHODS
 from utils.events import Event
+from utils.token_ids import alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,15 @@ class Comparison:
     Iterate `run(name)` for each; then read `metrics`, `speedup`, `cost_ratio` and `divergence`. A run is
     named by its method, or by any other name where a method runs more than once with different values; what
     drafters remember of earlier prompts is kept apart by it.
-    A run that was abandoned half-way stays in `metrics` with `finish_reason` None.
+    A run that was abandoned half-way stays in `metrics` with `finish_reason` None. before: what each run's prompt and
+    answer were in the turn before (ids), by its name.
     """
 
     def __init__(self, engine: Engine, values: Mapping[str, Any], prompt: Sequence[int] = ()) -> None:
         self.engine, self.values, self.prompt = engine, dict(values), list(prompt)
         self._runs: dict[str, _Run] = {}
         self._judged: dict[str, Divergence] = {}
+        self.before: dict[str, list[int]] = {}
 
     @property
     def metrics(self) -> dict[str, RunMetrics]:
@@ -76,6 +79,15 @@ class Comparison:
     def values_of(self, name: str) -> Mapping[str, Any]:
         """Every setting as the run had it."""
         return self._runs[name].values
+
+    def spoken(self) -> dict[str, list[int]]:
+        """The prompt and the answer of each run (ids), for the turn behind it."""
+        return {name: [*run.prompt, *run.metrics.output_ids] for name, run in self._runs.items()}
+
+    def known(self, name: str) -> int | None:
+        """Of how many tokens a run's prompt begins as the turn before was; None in a first turn."""
+        before, prompt = self.before.get(name), self._runs[name].prompt[:-1]
+        return None if before is None else alike(before, prompt)
 
     def lossless(self, name: str) -> bool:
         """Whether the run's output has the target's distribution under its processor."""

@@ -37,6 +37,7 @@ class RunCounts:
     searches: bool = False
     trees: bool = False
     hypotheses: tuple[Hypothesis, ...] = ()
+    preempted: int | None = None
     waited_s: float = 0.0
     gaps_s: list[float] = field(default_factory=list)
     rollback_s: float = 0.0
@@ -64,6 +65,7 @@ class RunCounts:
             self._add_beam_round(event)
         elif isinstance(event, Finished):
             self.finish_reason, self.hypotheses = event.reason, event.hypotheses
+            self.preempted = event.preempted
         elif isinstance(event, WholeAnswer):
             self._add_answer(event)
 

@@ -60,13 +60,18 @@ class KeptDrafting:
         """The run's next rule goes on with what this one remembers."""
         self._rules[run, method.name] = rule
 
-    def prefixes(self, values: Mapping[str, Any], run: str) -> Prefixes | None:
-        """The prefixes that a run's texts share, where they do; all runs together keep to one budget."""
+    def prefixes(self, values: Mapping[str, Any], run: str, new: bool = False) -> Prefixes | None:
+        """The prefixes that a run's texts share, where they do; all runs together keep to one budget.
+
+        new: the run begins with none.
+        """
         if not values["prefix_cache"]:
             return None
         if self._prefixes is None:
             self._prefixes = PrefixCache(0)
         self._prefixes.memory.most = values["prefix_memory"] * _MB
+        if new:
+            self._prefixes.forget(run)
         return self._prefixes.of(run)
 
     def set_aside(self) -> None:

@@ -74,12 +74,8 @@ class PairEngine:
     def describe(self) -> Description:
         """See `Engine.describe`."""
         pair = self.pair
-        window, device = pair.target.window, pair.target.device
-        return Description(
-            *(pair.target_info, pair.drafter_info, window, device, pair.heads, self._traffic, _VERSION),
-            vocab_size=pair.target.vocab_size,
-            encoder=pair.encoder,
-        )
+        about = pair.target_info, pair.drafter_info, pair.target.window, pair.target.device, pair.heads
+        return Description(*about, self._traffic, _VERSION, pair.target.vocab_size, pair.encoder)
 
     @property
     def target(self) -> WholeRunner:
@@ -157,7 +153,7 @@ class PairEngine:
     def batch(self, name: str, values: Mapping[str, Any], size: int, run: str | None = None) -> Batch:
         """What writes many texts with one method, `size` of them at a time; its rules and drafter are as in `stream`.
 
-        Raises `UserError` where the method cannot run, or not so.
+        A named run begins without prefixes. Raises `UserError` where the method cannot run, or not so.
         """
         from sampling.pair.share import shared_runner  # with transformers, which a lean model alone needs not
 
@@ -176,9 +172,9 @@ class PairEngine:
             size,
             lambda seq: self._kept.keep_rule(method, key, seq.rule),
             plain_cost(pair.profile),
-            prefixes=self._kept.prefixes(values, run or ""),
             room=share.room(target, size, method.most_rows(settings)) if isinstance(share, KVPool) else None,
             prefill_chunk=values["prefill_chunk"],
+            prefixes=self._kept.prefixes(values, run or "", new=run is not None),
         )
 
     def _sharing(self, megabytes: int, shared_runner: Callable[..., SharedModel]) -> Callable[[Any], SharedModel]:

@@ -14,7 +14,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from sampling.forward.prefixes.tree import alike
 from sampling.handover import Handover, other_text
 from sampling.pair.pair import Pair
 from sampling.prefilled.packed import TOKENS, PrefillMaker, layers_in, packed, seconds_in, tokens_in, unpacked
@@ -22,6 +21,7 @@ from utils.errors import UserError, wrong_value
 from utils.files import write_atomically
 from utils.json_text import read_json
 from utils.text import first_line
+from utils.token_ids import alike
 
 SUFFIX = ".safetensors"
 _FORMAT, _OLDER, _ABOUT = "prefilled-state-2", "prefilled-state-1", "about"

@@ -141,11 +141,13 @@ class ReplyObjects:
             whole["prompt_token_ids"] = list(self.jobs[0].order.prompt)
         return whole
 
-    def _usage(self) -> dict[str, int]:
+    def _usage(self) -> dict[str, Any]:
         """Tokens of all texts; a prompt counts once, however many samples there are of it."""
         prompt = sum(len(job.order.prompt) for job in self.jobs[:: self.asked.samples])
         new = sum(job.metrics.new_tokens for job in self.jobs)
-        return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
+        kept = sum(job.metrics.prefix_hits or 0 for job in self.jobs[:: self.asked.samples])
+        counts = {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new}
+        return {**counts, "prompt_tokens_details": {"cached_tokens": kept}}
 
     def _counts(self) -> dict[str, Any]:
         """Tokens of all texts, and how one text was written; of several each would need its own."""

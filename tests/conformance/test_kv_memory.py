@@ -72,7 +72,7 @@ def alone(name: str, processor: LogitsProcessor) -> list[Course]:
 
 
 def preemptions(events: list[Event]) -> int:
-    return sum(event.preemptions for event in events if isinstance(event, Finished))
+    return sum(event.preempted or 0 for event in events if isinstance(event, Finished))
 
 
 DRAFTERS = ["none", "model", "suffix tree", "mtp", "eagle", "mtp dynamic tree", "staged ngram", "suffix tree or model"]

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from utils.token_ids import alike
+
 Tokens = tuple[int, ...]
 States = Mapping[int, Tensor]
 """Hidden states `[n, H]` of n rows, by layer."""
@@ -205,9 +207,3 @@ class PrefixTree:
         """So many rows of a prompt were read in that time."""
         if rows > 0:
             self.row_s = min(seconds / rows, seconds / rows if self.row_s is None else self.row_s)
-
-
-def alike(first: Sequence[int], other: Sequence[int]) -> int:
-    """The length of the common prefix of two texts, in tokens."""
-    pairs = enumerate(zip(first, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(first), len(other)))

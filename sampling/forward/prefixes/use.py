@@ -99,6 +99,11 @@ class PrefixCache:
         """The trees of a run."""
         return Prefixes(self, run)
 
+    def forget(self, run: str) -> None:
+        """Take out what a run has kept."""
+        for key in [key for key in self._trees if key[0] == run]:
+            self._trees.pop(key)[1].clear()
+
     def tree(self, run: str, store: RowsStore, about: object) -> PrefixTree:
         """The tree of a run for what its rows belong to; trees of what is gone are taken out."""
         for key, (owner, tree) in [*self._trees.items()]:
