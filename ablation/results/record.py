@@ -263,12 +263,11 @@ class Record:
     )
     rollback_way: str | None = column(
         "",
-        "how a target's recurrent states take tokens back, the fastest on this machine: `replay` (the recurrence "
-        "alone), `every_row` (states kept behind each row), `reread` (the model reads again); null without states",
+        "how recurrent states take tokens back, the fastest on this machine: `replay` (the recurrence alone), "
+        "`every_row` (states kept behind each row), `reread` (the model reads again); null without states",
     )
     triton: str | None = column(
-        "",
-        "our Triton kernels' part of the target's forwards: `attention`, `steps`, `attention and steps`; null for none",
+        "", "our Triton kernels' part of a forward: `attention`, `steps`, `attention and steps`; null for none"
     )
     forced: int | None = metric("tokens", "drafts that a grammar forced (docs/grammar.md); null without a grammar")
     grammar_ms: float | None = metric(
