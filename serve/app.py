@@ -51,7 +51,7 @@ class Server:
         self.driver = Driver(engine, tokens, limits.size, limits.waiting, limits.drafts)
         self.model = Served(engine, tokens, limits, default)
         self.created = int(time.time())
-        self._page = PageRoutes(self.driver, self.model, self.created)
+        self._page = PageRoutes(self.driver, self.model)
 
     def app(self) -> Starlette:
         """The application; the driver runs while it does."""

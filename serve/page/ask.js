@@ -16,6 +16,11 @@ function offer(about) {
     new Option(name === about.default ? `${label}, the default` : label, name, false, name === chosen)));
 }
 
+/* Open where nothing else is to be seen, and there is room. */
+function invite(look) {
+  by("asking").open ||= !look.running && matchMedia("(min-width: 40rem)").matches;
+}
+
 async function tell(body, signal) {
   const start = performance.now(), method = by("method").value;
   const answer = await fetch("v1/chat/completions", {method: "POST", signal, body,
@@ -49,4 +54,3 @@ by("ask").onsubmit = async event => {
   }
   by("send").disabled = !(by("stop").disabled = true);
 };
-by("asking").open = matchMedia("(min-width: 40rem)").matches;

@@ -40,9 +40,9 @@ def drafting_of(configuration: Configuration, drafter_model: str) -> Drafting:
 
 
 def _drafter(drafter: Part, values: Values, drafter_model: str) -> str:
-    """The drafter, and what drafts in it: `extended: model tiny-drafter, prompt_lookup`."""
+    """The drafter, and in a hybrid what drafts in it: `extended: model tiny-drafter, prompt_lookup`."""
     whole, *inside = _named(drafter, values, drafter_model)
-    return f"{whole}: {', '.join(inside)}" if inside else whole
+    return f"{whole}: {', '.join(inside)}" if inside and drafter.hybrid else whole
 
 
 def _named(drafter: Part, values: Values, drafter_model: str) -> Iterator[str]:
@@ -51,7 +51,7 @@ def _named(drafter: Part, values: Values, drafter_model: str) -> Iterator[str]:
 
 
 def _rule(rule: Part, values: Values) -> str:
-    """The part that decides, and the parameters that it reads: `fixed, gamma 4`."""
+    """The part that decides, with the parameters that are numbers of drafts: `fixed, gamma 4`."""
     active = [*rule.active(values)][-1]
-    read = active.part.read_parameters(active.values)
-    return ", ".join([active.part.name, *(f"{each.name} {each.show(values[each.name])}" for each in read)])
+    lengths = (each for each in active.part.read_parameters(active.values) if each.bounds_drafts)
+    return ", ".join([active.part.name, *(f"{each.name} {each.show(values[each.name])}" for each in lengths)])

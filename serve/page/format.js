@@ -12,7 +12,8 @@ const speed = value => figure(value, known(value) && value < 100 ? 1 : 0);
 const share = (part, whole) => whole ? `${(100 * part / whole).toFixed(0)} %` : UNKNOWN;
 const ratio = (part, whole) => whole ? (part / whole).toFixed(2) : UNKNOWN;
 const counted = (number, noun) => `${figure(number)} ${noun}${number === 1 ? "" : "s"}`;
-const megabytes = value => !known(value) ? UNKNOWN : value < 1000 ? `${figure(value)} MB` : `${figure(value / 1000, 2)} GB`;
+const megabytes = value =>
+  !known(value) ? UNKNOWN : value < 1000 ? `${figure(value)} MB` : `${figure(value / 1000, 2)} GB`;
 
 function duration(seconds) {
   if (seconds < 10) return `${seconds.toFixed(1)} s`;

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Any
 
-from ablation.plan.grid import Configuration
+from ablation.plan.grid import Configuration, titled
 from sampling.methods.tables import METHODS
 from serve.counters import Counters
 from serve.driver import Driver
@@ -22,11 +22,9 @@ LOOKS_S = 0.25
 class Looks:
     """The looks at a server. One that is younger than a quarter of a second is told to all who ask."""
 
-    def __init__(
-        self, driver: Driver, model: Served, started: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, driver: Driver, model: Served, clock: Callable[[], float] = time.monotonic) -> None:
         info = model.engine.describe()
-        self._driver, self._model, self._started, self._clock = driver, model, started, clock
+        self._driver, self._model, self._started, self._clock = driver, model, time.time(), clock
         self._drafter = info.drafter.name if info.drafter else ""
         self._texts, self._lock = FollowedTexts(driver.tokens.decode, self._drafter), Lock()
         self._last: tuple[float, dict[str, Any]] | None = None
@@ -97,5 +95,5 @@ def groups(jobs: Iterable[TextJob]) -> list[dict[str, Any]]:
     for job in jobs:
         metrics = job.metrics
         sums[job.order.configuration].update(texts=1, drafted=metrics.drafted, accepted=metrics.accepted)
-    named = [{"name": configuration.name, **counted} for configuration, counted in sums.items()]
+    named = [{"name": titled(configuration.name), **counted} for configuration, counted in sums.items()]
     return sorted(named, key=lambda group: -int(group["texts"]))

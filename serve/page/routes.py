@@ -16,8 +16,8 @@ from serve.streams import event
 class PageRoutes:
     """What answers who opens the server in a browser."""
 
-    def __init__(self, driver: Driver, model: Served, started: int) -> None:
-        self._driver, self._looks = driver, Looks(driver, model, started)
+    def __init__(self, driver: Driver, model: Served) -> None:
+        self._driver, self._looks = driver, Looks(driver, model)
 
     async def page(self, request: Request) -> Response:
         """The page, which holds nothing of the server's."""

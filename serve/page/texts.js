@@ -1,7 +1,9 @@
 const rows = new Map();
 
+/* A stretch by one writer. The space before it is not coloured; a line end that was rejected is a sign. */
 function stretch([kind, text]) {
-  return made(kind === "rejected" ? "del" : "span", kind, kind === "rejected" ? text.replaceAll("\n", "↵") : text);
+  const told = kind === "rejected" ? text.replaceAll("\n", "↵") : text, word = told.trimStart();
+  return [told.slice(0, told.length - word.length), made(kind === "rejected" ? "del" : "span", kind, word)];
 }
 
 /* Older tokens, then the last round, which is bold. What somebody marks with the pointer stays as it is. */
@@ -12,14 +14,17 @@ function tail(element, text) {
   if (!chosen.isCollapsed && chosen.containsNode(element, true)) return;
   element.dataset.content = content;
   const last = made("span", "last", "");
-  last.append(...text.last.map(stretch));
-  element.replaceChildren(text.cut ? "… " : "", ...text.old.map(stretch), last);
+  last.append(...text.last.flatMap(stretch));
+  element.replaceChildren(text.cut ? "…" : "", ...text.old.flatMap(stretch), last);
 }
 
-function who(text) {
-  if (!text.drafter) return "plain decoding: nothing is drafted";
+function who(text, parts) {
+  const drafts = text.drafter !== "";
+  parts.rule.parentElement.hidden = parts.judge.parentElement.hidden = !drafts;
   const source = text.source ? `, now ${text.source}` : "";
-  return `drafter ${text.drafter}${source} · rule ${text.rule} · judged by ${text.judge}`;
+  put(parts.drafter, drafts ? text.drafter + source : "none, plain decoding");
+  put(parts.rule, text.rule);
+  put(parts.judge, text.judge);
 }
 
 function row(text) {
@@ -32,7 +37,7 @@ function row(text) {
   put(parts.method, text.method);
   put(parts.given, text.given);
   parts.lossy.hidden = text.lossless !== false;
-  put(parts.who, who(text));
+  who(text, parts);
   put(parts.tokens, `${figure(text.new_tokens)} of ${figure(text.length)}`);
   put(parts.speed, speed(text.now.tokens_per_s));
   put(parts.now, share(text.now.accepted, text.now.drafted));

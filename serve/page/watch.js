@@ -31,12 +31,14 @@ function meet(told) {
   put(by("notice"), `The server began anew at ${clock(told.started * 1000)}; so did its counts.`);
   about = told;
   put(by("model"), about.model);
-  put(by("models"), `${about.drafter ? `drafter model ${about.drafter}` : "no drafter model"} · version ${about.version}`);
+  const drafter = about.drafter ? `drafter model ${about.drafter}` : "no drafter model";
+  put(by("models"), `Speculative decoding, live · ${drafter} · version ${about.version}`);
   document.title = `${about.model}: speculative decoding, live`;
   offer(about);
 }
 
 function show(look) {
+  if (seen === null) invite(look);
   if (look.about) meet(look.about);
   overview(look, about);
   groups(look);

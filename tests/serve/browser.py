@@ -53,10 +53,15 @@ class _Pipe:
                 return answer
             self.events.append(told)
 
-    def wait(self, method: str) -> None:
+    def wait(self, method: str, session: str) -> None:
         """Until an event of this kind is there."""
-        while not any(told.get("method") == method for told in self.events):
+        while not self.told(method, session):
             self.events.append(self._next())
+
+    def told(self, method: str, session: str) -> list[dict[str, Any]]:
+        """What the events of one kind said so far."""
+        mine = (each for each in self.events if each.get("sessionId") == session and each["method"] == method)
+        return [each["params"] for each in mine]
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._held:
@@ -107,9 +112,9 @@ class Page:
         return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
     def told(self, method: str) -> list[dict[str, Any]]:
-        """The events of one kind so far."""
+        """What the events of one kind said so far."""
         self.run("0")
-        return [each["params"] for each in self.pipe.events if each.get("method") == method]
+        return self.pipe.told(method, self.session)
 
     @property
     def loaded(self) -> list[str]:
@@ -123,34 +128,46 @@ class Page:
         return [*logged, *(each["exceptionDetails"]["text"] for each in self.told("Runtime.exceptionThrown"))]
 
 
+@dataclass
+class Browser:
+    """A browser that runs."""
+
+    pipe: _Pipe = field(repr=False)
+
+    @contextmanager
+    def opened(
+        self, url: str, width: int = 1200, height: int = 800, dark: bool = False, phone: bool = False
+    ) -> Iterator[Page]:
+        """A page that remembers nothing of others. phone: with the pixels and the touches of one."""
+        context = self.pipe.call("Target.createBrowserContext")["browserContextId"]
+        target = self.pipe.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
+        page = Page(self.pipe, self.pipe.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
+        for domain in ("Page", "Network", "Log", "Runtime"):
+            page.call(f"{domain}.enable")
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        page.call(
+            "Emulation.setEmulatedMedia", features=[scheme, {"name": "prefers-reduced-motion", "value": "reduce"}]
+        )
+        size = {"width": width, "height": height, "deviceScaleFactor": 2 if phone else 1, "mobile": phone}
+        page.call("Emulation.setDeviceMetricsOverride", **size)
+        page.call("Page.navigate", url=url)
+        self.pipe.wait("Page.loadEventFired", page.session)
+        yield page
+        self.pipe.call("Target.disposeBrowserContext", browserContextId=context)
+
+
 @contextmanager
-def opened(
-    url: str, folder: Path, width: int = 1200, height: int = 800, dark: bool = False, phone: bool = False
-) -> Iterator[Page]:
-    """A page in a browser of its own. phone: with the pixels and the touches of one."""
+def browsing(folder: Path) -> Iterator[Browser]:
+    """A browser with a profile of its own."""
     assert CHROMIUM
     (read, calls), (answers, write) = os.pipe(), os.pipe()
-    command = [CHROMIUM, *_FLAGS, f"--user-data-dir={folder / 'profile'}", "about:blank"]
+    command = [CHROMIUM, *_FLAGS, f"--user-data-dir={folder}", "about:blank"]
     starting = [sys.executable, "-c", _START, str(read), str(write), *command]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(starting, pass_fds=(read, write), **quiet) as browser:  # type: ignore[call-overload]
+    with subprocess.Popen(starting, pass_fds=(read, write), **quiet) as process:  # type: ignore[call-overload]
         os.close(read), os.close(write)
         try:
-            yield _page(_Pipe(calls, answers), url, width, height, dark, phone)
+            yield Browser(_Pipe(calls, answers))
         finally:
-            browser.kill()
+            process.kill()
             os.close(calls), os.close(answers)
-
-
-def _page(pipe: _Pipe, url: str, width: int, height: int, dark: bool, phone: bool) -> Page:
-    target = pipe.call("Target.createTarget", url="about:blank")["targetId"]
-    page = Page(pipe, pipe.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
-    for domain in ("Page", "Network", "Log", "Runtime"):
-        page.call(f"{domain}.enable")
-    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-    page.call("Emulation.setEmulatedMedia", features=[scheme, {"name": "prefers-reduced-motion", "value": "reduce"}])
-    size = {"width": width, "height": height, "deviceScaleFactor": 2 if phone else 1, "mobile": phone}
-    page.call("Emulation.setDeviceMetricsOverride", **size)
-    page.call("Page.navigate", url=url)
-    pipe.wait("Page.loadEventFired")
-    return page
