@@ -16,8 +16,8 @@ const megabytes = value =>
   !known(value) ? UNKNOWN : value < 1000 ? `${figure(value)} MB` : `${figure(value / 1000, 2)} GB`;
 
 function duration(seconds) {
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
-  return seconds < 120 ? `${seconds.toFixed(0)} s` : `${(seconds / 60).toFixed(0)} min`;
+  if (seconds < 10) return `${seconds.toFixed(1)}\u00a0s`;
+  return seconds < 120 ? `${seconds.toFixed(0)}\u00a0s` : `${(seconds / 60).toFixed(0)}\u00a0min`;
 }
 
 const clock = ms => new Date(ms).toLocaleTimeString([], {hour: "2-digit", minute: "2-digit", second: "2-digit"});

@@ -4,6 +4,7 @@ import http.client
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -73,6 +74,13 @@ def test_the_last_minute_has_every_whole_second() -> None:
         clock.now_s = float(second)
         counts.add(second, 0, 0)
     assert counts.history() == [(second, 0, 0) for second in range(139, 199)]
+
+
+def test_the_counters_of_a_server_know_what_was_brought_now() -> None:
+    counters = Counters(recent=RecentCounts(Clock(8.0)))
+    counters.add(judged(0, "abc", 2, "x"))
+    counters.add(judged(1, "", 0, "y"))
+    assert counters.recent.now() == (0.0, Brought(4, 3, 2))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +185,9 @@ def events_of(found: Running) -> Iterator[Iterator[dict[str, Any]]]:
 def test_a_look_has_what_a_person_looks_for(slow: None) -> None:  # noqa: F811
     with running(tiny_pair(), ServerLimits(size=2)) as found:
         driver = found.server.driver
-        open_texts = [begin(found, speculative={"method": "speculative", "gamma": 3}), begin(found)]
+        open_texts = [begin(found, speculative={"method": "speculative", "gamma": 3})]
+        until(lambda: driver.running == 1)
+        open_texts.append(begin(found))
         until(lambda: driver.running == 2)
         open_texts.append(begin(found))
         until(lambda: driver.waiting == 1 and driver.counters.accepted > 3)
@@ -189,10 +199,10 @@ def test_a_look_has_what_a_person_looks_for(slow: None) -> None:  # noqa: F811
             assert about["default"] == "target" and about["most_waiting"] == 64
             assert {method["name"] for method in about["methods"]} == set(found.server.model.methods)
             assert (first["running"], first["waiting"]) == (2, 1) and first["waited_s"] > 0
-            assert first["prefix"] is None, "nobody counts them"
+            assert first["prefix"] == prefix_hits(driver.counters)
             assert first["memory"]["process_mb"] > 50 and first["memory"]["device_mb"] is None
             assert 0 < first["whole"]["accepted"] < first["whole"]["drafted"]
-            assert first["now"]["tokens_per_s"] > 0 and first["now"]["drafted"] >= first["now"]["accepted"] > 0
+            assert first["now"]["drafted"] >= first["now"]["accepted"] >= 0 and first["now"]["seconds"] > 0
             assert set(first["whole"]["finished"]) == {"stop", "length", "abort", "error"}
             texts = {text["method"]: text for text in first["texts"]}
             assert list(texts) == ["AR (target)", "SD (speculative)"], "the newest first"
@@ -244,7 +254,7 @@ def test_one_look_is_told_to_all_who_ask(slow: None) -> None:  # noqa: F811
 
 
 def test_prefix_hits_are_told_where_they_are_counted() -> None:
-    counters = Counters()
-    assert prefix_hits(counters) is None
-    counters.prefix_queries, counters.prefix_hits = 30, 12  # type: ignore[attr-defined]
-    assert prefix_hits(counters) == {"tokens": 30, "hits": 12}
+    assert prefix_hits(SimpleNamespace()) is None  # type: ignore[arg-type]
+    assert prefix_hits(SimpleNamespace(prefix_queries=30)) is None  # type: ignore[arg-type]
+    told = prefix_hits(SimpleNamespace(prefix_queries=30, prefix_hits=12))  # type: ignore[arg-type]
+    assert told == {"tokens": 30, "hits": 12}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from serve.limits import ServerLimits
+from serve.page import look
 from serve.page.texts import MOST_TEXTS
 from tests.serve.browser import CHROMIUM, Browser, Page, browsing
 from tests.serve.running import running
@@ -61,10 +62,22 @@ def test_tokens_are_seen_in_their_colours_and_nothing_else_is_loaded(browser: Br
         words = page.run("document.querySelector('#list .text').innerText")
         for word in ("SD (speculative)", "model tiny, 2 of 3 layers", "fixed, gamma 3", "rejection", "of 400"):
             assert word in words
-        assert page.run("by('prefix').textContent") == "–" and page.run("by('places').textContent") == "2 of 3"
+        assert page.run("by('places').textContent") == "2 of 3"
         assert set(page.loaded) == {f"{found.url}/", f"{found.url}/live"} and page.complaints == []
         for connection in connections:
             connection.close()
+
+
+def test_prefix_hits_are_a_share_where_they_are_known(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    known: list[dict[str, int] | None] = [None]
+    monkeypatch.setattr(look, "prefix_hits", lambda counters: known[0])
+    with running(tiny_pair()) as found, browser.opened(found.url) as page:
+        page.until(LIVE)
+        assert page.run("by('prefix').textContent") == "–"
+        assert page.run("by('prefix-more').textContent") == "not counted by this server"
+        known[0] = {"tokens": 30, "hits": 12}
+        page.until("by('prefix').textContent === '40 %'")
+        assert page.run("by('prefix-more').textContent") == "12 of 30 tokens of prompts"
 
 
 SPOKEN = "<script>document.title='broken'</script><img src=x onerror=document.title='broken'>&amp;<b>b</b>"

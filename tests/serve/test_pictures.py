@@ -78,4 +78,4 @@ def test_take_the_pictures(tmp_path: Path) -> None:
 def save(page: Page, file: Path) -> None:
     """A picture of few colours."""
     with Image.open(io.BytesIO(page.picture())) as picture:
-        picture.convert("RGB").quantize(96, dither=Image.Dither.NONE).save(file, optimize=True)
+        picture.convert("RGB").quantize(224, dither=Image.Dither.NONE).save(file, optimize=True)
