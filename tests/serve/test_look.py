@@ -20,9 +20,9 @@ from serve.page.drafting import Drafting, drafting_of
 from serve.page.look import LOOKS_S, Looks, prefix_hits
 from serve.page.recent import Brought, RecentCounts
 from serve.page.texts import MOST_TEXTS, FollowedText, spans
-from tests.serve.running import Running, running
-from tests.serve.test_leaving import begin, slow  # noqa: F401
-from tests.tiny import tiny_pair
+from tests.serve.running import Running
+from tests.serve.stepping import stepped
+from tests.serve.test_leaving import begin
 from tests.waiting import until
 from utils.events import Round
 
@@ -182,15 +182,23 @@ def events_of(found: Running) -> Iterator[Iterator[dict[str, Any]]]:
     connection.close()
 
 
-def test_a_look_has_what_a_person_looks_for(slow: None) -> None:  # noqa: F811
-    with running(tiny_pair(), ServerLimits(size=2)) as found:
-        driver = found.server.driver
+def test_a_look_has_what_a_person_looks_for() -> None:
+    with stepped(ServerLimits(size=2)) as steps:
+        found, driver = steps.found, steps.driver
         open_texts = [begin(found, speculative={"method": "speculative", "gamma": 3})]
-        until(lambda: driver.running == 1)
+        steps.begun(1)
         open_texts.append(begin(found))
-        until(lambda: driver.running == 2)
         open_texts.append(begin(found))
-        until(lambda: driver.waiting == 1 and driver.counters.accepted > 3)
+
+        def enough() -> bool:
+            jobs, counters = driver.under_way(), driver.counters
+            return len(jobs) == 2 and all(job.recent for job in jobs) and 3 < counters.accepted < counters.drafted
+
+        while not enough():
+            before = driver.counters.rounds
+            steps.play(1)
+            until(lambda: driver.counters.rounds > before)  # noqa: B023
+        until(lambda: driver.waiting == 1)
         with events_of(found) as events:
             first, second = next(events), next(events)
             about = first.pop("about")
@@ -207,45 +215,45 @@ def test_a_look_has_what_a_person_looks_for(slow: None) -> None:  # noqa: F811
             texts = {text["method"]: text for text in first["texts"]}
             assert list(texts) == ["AR (target)", "SD (speculative)"], "the newest first"
             plain, drafted = texts.values()
-            assert plain["drafter"] == "" and plain["drafted"] == 0 and plain["lossless"] is True
+            assert plain["drafter"] == "" and plain["drafted"] == 0 < plain["new_tokens"] and plain["lossless"] is True
             assert drafted["rule"] == "fixed, gamma 3" and drafted["length"] == 400
             assert drafted["now"]["rounds"] <= 24 and drafted["now"]["tokens_per_s"] > 0
             kinds = {kind for kind, _ in (*drafted["old"], *drafted["last"])}
-            assert "accepted" in kinds and {kind for kind, _ in plain["last"]} == {"target"}
-            # A text holds a row of each of its tokens but the last; rounds go on while it is looked at.
-            assert first["memory"]["rows"] >= sum(text["prompt_tokens"] for text in first["texts"]) - 2
-            assert second["memory"]["rows"] >= first["memory"]["rows"] > 0
+            assert "accepted" in kinds and {kind for kind, _ in plain["last"]} <= {"target"}
+            # A text holds a row of each of its tokens but the last.
+            tokens = sum(text["prompt_tokens"] + text["new_tokens"] for text in first["texts"])
+            assert first["memory"]["rows"] == second["memory"]["rows"] == tokens - 2
             named = {"SD (speculative) gamma=3": 1, "AR (target)": 1}
             assert {group["name"]: group["texts"] for group in first["groups"]} == named
         for connection in open_texts:
             connection.close()
 
 
-def test_rows_are_those_of_the_tokens_that_are_there(slow: None) -> None:  # noqa: F811
-    with running(tiny_pair(), ServerLimits(size=1)) as found:
-        driver, connection = found.server.driver, begin(found, max_tokens=20)
-        until(lambda: driver.running == 1)
-        (live,) = driver._jobs
-        until(lambda: driver.running == 0 or driver.rows == len(live.seq.tokens) - 1 > 5)
+def test_no_text_holds_no_rows() -> None:
+    with stepped(ServerLimits(size=1)) as steps:
+        connection = begin(steps.found, prompt="abc", max_tokens=20)
+        steps.begun(1)
+        assert steps.driver.rows > 0
+        steps.play()
         connection.getresponse().read()
-        until(lambda: driver.running == 0)
-        assert driver.rows == 0
+        steps.begun(0)
+        assert steps.driver.rows == 0
 
 
-def test_the_newest_texts_are_told_and_the_others_counted(slow: None) -> None:  # noqa: F811
-    with running(tiny_pair(), ServerLimits(size=40)) as found:
-        connection = begin(found, prompt=["a"] * 40)
-        until(lambda: found.server.driver.running == 40)
-        look = Looks(found.server.driver, found.server.model).look()
+def test_the_newest_texts_are_told_and_the_others_counted() -> None:
+    with stepped(ServerLimits(size=40)) as steps:
+        connection = begin(steps.found, prompt=["a"] * 40)
+        steps.begun(40)
+        look = Looks(steps.driver, steps.found.server.model).look()
         assert look["running"] == 40 and len(look["texts"]) == MOST_TEXTS
         assert look["groups"] == [{"name": "AR (target)", "texts": 40, "drafted": 0, "accepted": 0}]
         connection.close()
 
 
-def test_one_look_is_told_to_all_who_ask(slow: None) -> None:  # noqa: F811
-    with running(tiny_pair()) as found:
+def test_one_look_is_told_to_all_who_ask() -> None:
+    with stepped() as steps:
         clock = Clock(0.0)
-        looks = Looks(found.server.driver, found.server.model, clock)
+        looks = Looks(steps.driver, steps.found.server.model, clock)
         first = looks.look()
         clock.now_s = LOOKS_S / 2
         assert looks.look() is first

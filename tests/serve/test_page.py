@@ -15,12 +15,13 @@ from serve.page import look
 from serve.page.texts import MOST_TEXTS
 from tests.serve.browser import CHROMIUM, Browser, Page, browsing
 from tests.serve.running import running
+from tests.serve.stepping import kinds, stepped
 from tests.serve.test_document import DARK, LIGHT
-from tests.serve.test_leaving import begin, slow  # noqa: F401
+from tests.serve.test_leaving import begin
 from tests.tiny import tiny_pair
 from tests.waiting import until
 
-pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="no chromium here"), pytest.mark.usefixtures("slow")]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here")
 LIVE = "by('state').dataset.state === 'live'"
 DRAFTED: dict[str, Any] = {"speculative": {"method": "speculative", "gamma": 3}}
 
@@ -48,24 +49,23 @@ def fill(page: Page, **values: str) -> None:
 
 
 def test_tokens_are_seen_in_their_colours_and_nothing_else_is_loaded(browser: Browser) -> None:
-    with running(tiny_pair(), ServerLimits(size=3)) as found, browser.opened(found.url) as page:
+    with stepped(ServerLimits(size=3)) as steps, browser.opened(steps.url) as page:
         page.until(f"{LIVE} && !by('none').hidden")
         page.run("document.querySelector('.legend').remove()")  # which has the colours, too
         assert near(page, LIGHT["rejected"]) == 0
-        connections = [begin(found, **DRAFTED) for _ in range(2)]
-        page.until("document.querySelectorAll('#list .text').length === 2")
+        connection = begin(steps.found, **DRAFTED)
+        steps.begun(1)
+        steps.until_last(lambda text: kinds(text) == {"accepted", "rejected", "target"})
         for kind in ("accepted", "rejected", "target"):
             page.until(f"[...document.querySelectorAll('#list .last .{kind}')].find(each => each.textContent.trim())")
-        assert any(near(page, LIGHT["accepted"]) > 10 for _ in range(40))
-        assert any(near(page, LIGHT["rejected"]) > 10 for _ in range(40))
-        assert page.run("getComputedStyle(document.querySelector('#list .accepted')).color") == "rgb(21, 112, 58)"
+        page.run("by('list').scrollIntoView()")
+        assert all(near(page, LIGHT[kind]) > 10 for kind in ("accepted", "rejected", "target"))
         words = page.run("document.querySelector('#list .text').innerText")
         for word in ("SD (speculative)", "model tiny, 2 of 3 layers", "fixed, gamma 3", "rejection", "of 400"):
             assert word in words
-        assert page.run("by('places').textContent") == "2 of 3"
-        assert set(page.loaded) == {f"{found.url}/", f"{found.url}/live"} and page.complaints == []
-        for connection in connections:
-            connection.close()
+        assert page.run("by('places').textContent") == "1 of 3"
+        assert set(page.loaded) == {f"{steps.url}/", f"{steps.url}/live"} and page.complaints == []
+        connection.close()
 
 
 def test_prefix_hits_are_a_share_where_they_are_known(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,10 +84,12 @@ SPOKEN = "<script>document.title='broken'</script><img src=x onerror=document.ti
 
 
 def test_a_text_that_is_markup_is_shown_as_text(browser: Browser) -> None:
-    with running(tiny_pair(), ServerLimits(size=3)) as found, browser.opened(found.url) as page:
+    with stepped(ServerLimits(size=3)) as steps, browser.opened(steps.url) as page:
         page.until(LIVE)
-        connection = begin(found, structured_outputs={"choice": [SPOKEN]}, speculative={"method": "grammar_drafts"})
-        page.until("by('list').textContent.includes('</script>')")
+        connection = begin(steps.found, structured_outputs={"choice": [SPOKEN]})
+        steps.begun(1)
+        steps.until_last(lambda text: "<img src=x onerror=document.title='broken'>" in text.answer.text)
+        page.until("by('list').textContent.includes('</script><img src=x onerror=')")
         assert page.run("by('list').querySelector('script, img, b')") is None
         assert page.run("document.title") == "tiny: speculative decoding, live" and page.complaints == []
         connection.close()
@@ -96,11 +98,12 @@ def test_a_text_that_is_markup_is_shown_as_text(browser: Browser) -> None:
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_a_phone_shows_all_of_it(browser: Browser, dark: bool) -> None:
     colours = DARK if dark else LIGHT
-    limits = ServerLimits(size=4)
-    with running(tiny_pair(), limits) as found, browser.opened(found.url, 375, 812, dark, True) as page:
+    with stepped() as steps, browser.opened(steps.url, 375, 812, dark, True) as page:
         page.until(LIVE)
-        connection = begin(found, prompt=["a", "b"], **DRAFTED)
-        page.until("by('list').children.length === 2")
+        connection = begin(steps.found, prompt=["a", "b"], **DRAFTED)
+        steps.begun(2)
+        steps.play(8)
+        page.until("by('list').children.length === 2 && by('list').querySelector('.last')")
         page.run("by('asking').open = true")
         assert page.run("document.documentElement.scrollWidth") == 375
         wide = "[...document.querySelectorAll('body *')].filter(each => each.getBoundingClientRect().right > 375.5)"
@@ -113,8 +116,10 @@ def test_a_phone_shows_all_of_it(browser: Browser, dark: bool) -> None:
 
 
 def test_of_many_texts_the_newest_are_shown_with_a_count(browser: Browser) -> None:
-    with running(tiny_pair(), ServerLimits(size=256)) as found, browser.opened(found.url) as page:
-        connection = begin(found, prompt=["a"] * 256, max_tokens=64)
+    with stepped(ServerLimits(size=256)) as steps, browser.opened(steps.url) as page:
+        connection = begin(steps.found, prompt=["a"] * 256)
+        steps.begun(256)
+        steps.play(2)
         page.until(f"by('list').children.length === {MOST_TEXTS} && by('places').textContent === '256 of 256'")
         assert f"{256 - MOST_TEXTS} more" in page.run("by('more').textContent")
         assert page.run("by('groups').innerText") == "AR (target) × 256"
@@ -168,8 +173,9 @@ def test_a_key_is_asked_for_until_it_is_right(browser: Browser) -> None:
 
 
 def test_it_is_used_with_keys_alone_and_stands_still_when_told_to(browser: Browser) -> None:
-    with running(tiny_pair(), ServerLimits(size=2)) as found, browser.opened(found.url) as page:
-        connection = begin(found)
+    with stepped() as steps, browser.opened(steps.url) as page:
+        connection = begin(steps.found)
+        steps.begun(1)
         page.until(f"{LIVE} && by('list').children.length === 1")
         page.press("Tab", 9)
         assert page.run("document.activeElement.className") == "skip"
@@ -178,11 +184,11 @@ def test_it_is_used_with_keys_alone_and_stands_still_when_told_to(browser: Brows
         assert page.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
         page.press(" ", 32)
         page.until("by('state').dataset.state === 'paused'")
-        seen, told = page.run("by('list').innerText"), found.server.driver.counters.generation_tokens
-        until(lambda: found.server.driver.counters.generation_tokens > told + 20)
-        assert page.run("by('list').innerText") == seen
+        steps.play(20)
+        until(lambda: steps.driver.counters.rounds == 20)
+        assert "0 of 400" in page.run("by('list').innerText")
         page.press(" ", 32)
-        page.until(f"{LIVE} && by('list').innerText !== {seen!r}")
+        page.until(f"{LIVE} && by('list').innerText.includes('20 of 400')")
         page.press("Tab", 9)
         assert page.run("document.activeElement.tagName") == "SUMMARY"
         connection.close()
