@@ -5,20 +5,17 @@ import hmac
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ablation.plan.grid import Configuration
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
-from sampling.methods.tables import METHODS
 from sampling.pair.local_engine import LocalEngine
 from serve.answers.logprobs import Spelled
 from serve.answers.mimics import COMPLETIONS, MIMICS, as_ours
@@ -29,14 +26,13 @@ from serve.driver import Driver
 from serve.errors import ApiError, broken, not_routed
 from serve.jobs import AnswerEnd, ParsedRequest, TextJob, Tokens, Told
 from serve.limits import ServerLimits
+from serve.page.routes import PageRoutes
 from serve.requests.body import Model, check_name, read_chat, read_completion
 from serve.requests.tokenizing import detokenized, tokenized
 from serve.served import Served
 from serve.streams import Answers, event, following, unless_gone
 from utils.provenance import project_version
 
-_PAGE = Path(__file__).with_name("page.html")
-_LOOKS_S = 0.2
 VERSION = project_version()
 
 
@@ -55,6 +51,7 @@ class Server:
         self.driver = Driver(engine, tokens, limits)
         self.model = Served(engine, tokens, limits, default)
         self.created = int(time.time())
+        self._page = PageRoutes(self.driver, self.model)
 
     def app(self) -> Starlette:
         """The application; the driver runs while it does."""
@@ -72,7 +69,7 @@ class Server:
                 "/v1/models": self._models,
                 "/v1/models/{name:path}": self._model,
                 "/metrics": self._metrics,
-                "/live": self._live,
+                "/live": self._page.live,
             },
             "POST": {
                 self._mimic.path: partial(self._generate, self._read_completion),
@@ -87,7 +84,7 @@ class Server:
             for path, answer in answers.items()
         ]
         routes += [Route("/health", self._health, methods=["GET"]), Route("/version", self._version, methods=["GET"])]
-        routes.append(Route("/", self._page, methods=["GET"]))
+        routes.append(Route("/", self._page.page, methods=["GET"]))
         return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: not_routed, 500: broken})
 
     def _checked(self, answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
@@ -134,37 +131,9 @@ class Server:
         page = driver.counters.page(self.model.name, driver.running, driver.waiting)
         return PlainTextResponse(page, media_type=TEXT_FORMAT)
 
-    async def _page(self, request: Request) -> Response:
-        return HTMLResponse(_PAGE.read_text(encoding="utf-8"))
-
     async def _told_ids(self, answer: Callable[[bytes, Model, Tokens], dict[str, Any]], request: Request) -> Response:
         body = await self._body(request)
         return JSONResponse(await asyncio.to_thread(answer, body, self.model, self.driver.tokens))
-
-    async def _live(self, request: Request) -> Response:
-        """The slots, several times a second, as events for the page."""
-
-        async def looks() -> AsyncIterator[str]:
-            while not self.driver.closed:
-                yield event(await asyncio.to_thread(self._look))
-                await asyncio.sleep(_LOOKS_S)
-
-        return StreamingResponse(looks(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
-
-    def _look(self) -> dict[str, Any]:
-        driver, counters = self.driver, self.driver.counters
-        return {
-            "model": self.model.name,
-            "methods": [{"name": name, "label": METHODS[name].label} for name in self.model.methods],
-            "default": self.model.default.method,
-            "size": driver.size,
-            "waiting": driver.waiting,
-            "tokens": counters.generation_tokens,
-            "rounds": counters.rounds,
-            "drafted": counters.drafted,
-            "accepted": counters.accepted,
-            "slots": [asdict(slot) for slot in driver.slots()],
-        }
 
     async def _generate(self, read: Callable[[bytes, Model], ParsedRequest], request: Request) -> Response:
         body = await self._body(request)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from serve.histograms import REQUEST_S, TOKEN_S, TOKENS, TTFT_S, Histogram, Labels, Sample, family
 from serve.jobs import TextJob
+from serve.page.recent import RecentCounts
 from utils.events import Prefilled, Round
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -44,6 +45,8 @@ class Counters:
         default_factory=lambda: {name: Histogram(bounds) for name, (bounds, _) in _HISTOGRAMS.items()}
     )
 
+    recent: RecentCounts = field(default_factory=RecentCounts)
+
     def began(self, prefilled: Prefilled, queued_s: float) -> None:
         """A prompt was read, so long after it came."""
         self.prompt_tokens += prefilled.prompt_tokens
@@ -69,6 +72,7 @@ class Counters:
         self.drafting_rounds += bool(round.drafts)
         self.drafted += len(round.drafts)
         self.accepted += round.accepted
+        self.recent.add(len(round.emitted), len(round.drafts), round.accepted)
         self.accepted_at += [0] * (round.depth - len(self.accepted_at))
         for place in range(round.accepted):
             self.accepted_at[place] += 1

@@ -17,7 +17,7 @@ from serve.answers.logprobs import TokenLogprob, placed, prompt_logprobs, token_
 from serve.answers.writing import ResponseWriting
 from serve.counters import Counters
 from serve.errors import ApiError
-from serve.jobs import AnswerEnd, ServedPiece, ServedSlot, TextJob, TextOrder, Tokens, slot_of
+from serve.jobs import AnswerEnd, ServedPiece, TextJob, TextOrder, Tokens
 from serve.limits import ServerLimits, served_values
 from utils.errors import UserError
 from utils.events import Finished, Prefilled, Round
@@ -95,9 +95,20 @@ class Driver:
         """Texts under way."""
         return len(self._jobs)
 
-    def slots(self) -> list[ServedSlot]:
-        """The texts under way."""
-        return [slot_of(job, self.tokens.decode) for job in list(self._jobs.values())]
+    @property
+    def longest_wait_s(self) -> float | None:
+        """How long the order has waited that came first of those without a place; None where there is none."""
+        with self._changed:
+            return perf_counter() - self._waiting[0].arrived_s if self._waiting else None
+
+    @property
+    def rows(self) -> int:
+        """Rows of the target's cache that the texts under way hold."""
+        return sum(live.slot.length for live in list(self._jobs))
+
+    def under_way(self) -> list[TextJob]:
+        """The texts that have a place, in the order of their beginnings."""
+        return list(self._jobs.values())
 
     def _run(self) -> None:
         while self._something():

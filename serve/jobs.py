@@ -1,4 +1,4 @@
-"""What a request comes to: texts to write, whom to tell of each, what is told, and what the live page shows."""
+"""What a request comes to: texts to write, whom to tell of each, and what is told."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ablation.plan.grid import Configuration
 from sampling.grammar.spelling import OFF_WORD
-from sampling.measure.answer import Answer, Decode, Span
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.pair.local_engine import LocalEngine
@@ -119,19 +118,6 @@ class TextJob:
         self.rows = emitting_rows(logits, round)
 
 
-@dataclass(frozen=True, slots=True)
-class ServedSlot:
-    """A text under way, for the live page: what it has brought, and its last words by who wrote them."""
-
-    method: str
-    prompt_tokens: int
-    new_tokens: int
-    rounds: int
-    drafted: int
-    accepted: int
-    tail: tuple[Span, ...]
-
-
 class Tokens:
     """The pair's tokenizer, for one thread at a time.
 
@@ -184,19 +170,3 @@ class Tokens:
         """The bytes that a token stands for."""
         with self._lock:
             return self._engine.pair.bytes_of(token)
-
-
-def slot_of(job: TextJob, decode: Decode) -> ServedSlot:
-    """What the live page shows of a text."""
-    metrics, answer = job.metrics, Answer(decode)
-    for round in tuple(job.recent):
-        answer.add(round)
-    return ServedSlot(
-        job.order.configuration.name,
-        len(job.order.prompt),
-        metrics.new_tokens,
-        metrics.rounds,
-        metrics.drafted,
-        metrics.accepted,
-        (*answer.old, *answer.last),
-    )

@@ -30,10 +30,12 @@ class Running:
 
 
 @contextmanager
-def running(pair: Pair, limits: ServerLimits | None = None, default: str = "target") -> Iterator[Running]:
-    """Serve a pair until the block ends."""
+def running(
+    pair: Pair, limits: ServerLimits | None = None, default: str = "target", port: int = 0
+) -> Iterator[Running]:
+    """Serve a pair until the block ends. port: 0 is any that is free."""
     server = Server(PairEngine(pair), Configuration(default), limits or ServerLimits(size=4))
-    with listening("127.0.0.1", 0) as listener:
+    with listening("127.0.0.1", port) as listener:
         loop = web_server(server)
         thread = threading.Thread(target=loop.run, kwargs={"sockets": [listener]})
         thread.start()

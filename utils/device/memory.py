@@ -2,6 +2,7 @@
 
 import sys
 
+import psutil
 import torch
 
 
@@ -24,3 +25,13 @@ def peak_memory_mb(device: torch.device) -> float | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+
+
+def process_memory_mb() -> float:
+    """Resident memory of this process now, in 10^6 bytes."""
+    return float(psutil.Process().memory_info().rss) / 1e6
+
+
+def device_memory_mb(device: torch.device) -> float | None:
+    """Memory that is allocated on a CUDA device now, in 10^6 bytes; None elsewhere."""
+    return torch.cuda.memory_allocated(device) / 1e6 if device.type == "cuda" else None
