@@ -40,7 +40,8 @@ class Request:
     equal tokens are taken over, and their hidden states are not computed again. price: the measured cost of its rounds
     when it runs alone; None if not measured. arrives_s: the time of arrival in seconds of the batch's clock; None means
     that it arrives when a slot is free. tag: the caller's own name for the request. watch: is called with the target's
-    raw logits `[n + 1, V]` of each round, which hold until the next one, and the round.
+    raw logits `[n + 1, V]` of each round, which hold until the next one, and the round. error: why it cannot be asked,
+    which `admit` raises.
     """
 
     prompt: list[int]
@@ -53,6 +54,7 @@ class Request:
     arrives_s: float | None = None
     tag: Any = None
     watch: Callable[[Tensor, Round], None] | None = None
+    error: Exception | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -96,7 +98,7 @@ class Batch:
             raise UserError(f"batch {self.size} given; expected 1 or more")
         self._free = [self.target.another() for _ in range(self.size)][::-1]
         self._clock, self._verification = PhaseClock(self.target.device), EagerVerification(self.verifier)
-        self._unlearnt = deque[Sequence]()
+        self._unlearnt = deque[LiveText]()
 
     @property
     def full(self) -> bool:
@@ -109,6 +111,8 @@ class Batch:
 
         Raises `UserError` as `decode` does; the batch is then unchanged.
         """
+        if request.error is not None:
+            raise request.error
         live = LiveText(request)
         live.slot, rule = self._free[-1], self.rule()
         if request.price is not None:
@@ -134,24 +138,29 @@ class Batch:
             other.waited_s += seconds
         self._free.pop()
         self.live.append(live)
-        self._unlearnt.append(live.seq)
+        self._unlearnt.append(live)
         told = Prefilled(len(request.prompt), taken["prefill"], begun_s - arrived_s, capture_s=taken[CAPTURE])
         return live, told
 
     @torch.inference_mode()
     def play(self) -> list[tuple[LiveText, Round | FailedText]]:
-        """Run one round of every live text, each with the seconds of the whole batch. Finished texts leave."""
-        for live in self.live:
-            self._share(live)
+        """Run one round of every live text, each with the seconds of the whole batch. Finished texts leave.
+
+        A text of an earlier round may fail as well, if the drafter cannot learn from it.
+        """
+        shared = [(live, attempt(self._share, live)) for live in self.live]
+        failed = [(live, self._fail(live, error)) for live, error in shared if error is not None]
+        if not self.live:
+            return [*failed]
         clock = self._clock
         clock.start()
         rounds, drafting_s = step([live.seq for live in self.live], self.drafter, self._verification, clock)
         clock.lap("draft")
-        return self._played(rounds, clock.stop(), drafting_s)
+        return [*failed, *self._played(rounds, clock.stop(), drafting_s)]
 
     def drop(self, live: LiveText) -> None:
         """Give up a text: its slot becomes free, and the drafter learns nothing from it."""
-        self._unlearnt.remove(live.seq)
+        self._unlearnt.remove(live)
         self._leave(live)
         live.seq.drafter_state.clear()
         if live.error is not None or not live.seq.rounds:  # only a verdict has checked that the rows are finite
@@ -172,22 +181,33 @@ class Batch:
         count, played = len(self.live), list[tuple[LiveText, Round | FailedText]]()
         self.now_s += sum(seconds.values())
         for live, round, shares in zip([*self.live], rounds, self._shares(rounds, seconds, drafting_s), strict=True):
-            if isinstance(round, Exception):
-                played.append((live, self._fail(live, round)))
+            taken = attempt(self._take_in, live, round, shares)
+            if taken is not None:
+                played.append((live, self._fail(live, taken)))
                 continue
-            if live.request.watch is not None and live.seq.logits is not None:
-                live.request.watch(live.seq.logits, round)
-            live.seq.last = round.timed(shares)
+            assert isinstance(round, Round)
             played.append((live, round.timed(seconds, count, live.waited_s)))
             live.waited_s = 0.0
             if live.seq.reason is not None:
-                live.seq.rule.update(live.seq.last)
                 self._leave(live)
-        while self._unlearnt and self._unlearnt[0].reason is not None:
-            seq = self._unlearnt.popleft()
-            finish(seq, self.drafter)
-            self.learnt(seq)
+        while self._unlearnt and self._unlearnt[0].seq.reason is not None:
+            live = self._unlearnt.popleft()
+            if (error := attempt(self._learn, live.seq)) is not None:
+                live.seq.drafter_state.clear()
+                played.append((live, _failed(live, error)))
         return played
+
+    def _take_in(self, live: LiveText, round: Round, shares: dict[str, float]) -> None:
+        """Show a round to whom it concerns: who watches, and at the end of the text its rule."""
+        if live.request.watch is not None and live.seq.logits is not None:
+            live.request.watch(live.seq.logits, round)
+        live.seq.last = round.timed(shares)
+        if live.seq.reason is not None:
+            live.seq.rule.update(live.seq.last)
+
+    def _learn(self, seq: Sequence) -> None:
+        finish(seq, self.drafter)
+        self.learnt(seq)
 
     def _shares(
         self, rounds: list[Round | Exception], seconds: dict[str, float], drafting: list[float]
@@ -211,12 +231,10 @@ class Batch:
             }
 
     def _fail(self, live: LiveText, error: Exception) -> FailedText:
-        """Give up a text because of an error. No NaN of it stays in the cache, and no traceback keeps its rows."""
-        if not isinstance(error, UserError):
-            _log.error("a text of a batch failed", exc_info=error)
-        live.error = error.with_traceback(None)
+        """Give up a text because of an error. No NaN of it stays in the cache."""
+        failed = _failed(live, error)
         self.drop(live)
-        return FailedText.of(error)
+        return failed
 
     def _leave(self, live: LiveText) -> None:
         live.slot.held = live.seq.tokens[: live.slot.length]
@@ -224,6 +242,14 @@ class Batch:
         live.seq.logits = None  # a view of the logits of the whole batch; a reference to the view would keep them all
         self.live.remove(live)
         self._free.append(live.slot)
+
+
+def _failed(live: LiveText, error: Exception) -> FailedText:
+    """What is told of a text's error, whose traceback would keep its rows."""
+    if not isinstance(error, UserError):
+        _log.error("a text of a batch failed", exc_info=error)
+    live.error = error.with_traceback(None)
+    return FailedText.of(error)
 
 
 def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[LiveText, Event]]:
@@ -241,7 +267,8 @@ def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[Liv
                 break
             admitted = attempt(batch.admit, request)
             if isinstance(admitted, Exception):
-                yield LiveText(request, error=admitted), FailedText.of(admitted)
+                refused = LiveText(request)
+                yield refused, _failed(refused, admitted)
             else:
                 yield admitted
             request = None

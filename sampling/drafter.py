@@ -53,7 +53,7 @@ class Drafter(ABC):
     def propose_together(self, seqs: ListOf[Sequence]) -> ListOf[Proposal | None]:
         """What `propose` gives for each sequence with its rule and its room, where it can be had for many at once.
 
-        None for a sequence that is asked by itself.
+        None for a sequence that is asked by itself. An error leaves all as they were, and each is asked by itself.
         """
         return [None] * len(seqs)
 
@@ -61,7 +61,7 @@ class Drafter(ABC):
         """Learn from a verified round; `seq.tokens` already ends with `round.emitted`."""
 
     def observe_together(self, seqs: ListOf[Sequence], rounds: ListOf[Round]) -> ListOf[Exception | None]:
-        """`observe` for many sequences; the error of each that fails."""
+        """`observe` for many sequences; the error of each that fails. One that is raised leaves all as they were."""
         if type(self).observe is Drafter.observe:
             return [None] * len(seqs)
         return [attempt(self.observe, *each) for each in zip(seqs, rounds, strict=True)]

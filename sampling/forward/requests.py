@@ -6,15 +6,17 @@ request of one model at a time goes through it at once. What goes wrong in one o
 through the steps behind it, and the others do not notice.
 """
 
+import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from utils.device.spare import OUT_OF_MEMORY
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 class BatchExecutor(Protocol):
@@ -74,7 +76,7 @@ def run_batched(generators: Sequence[StepGenerator[T] | Exception]) -> tuple[lis
     """What each generator returns, or the error that it raises; those that request the same model share its forward.
 
     Then the host's seconds for each: its own, and its part of what it shared. In place of a generator an error may
-    stand, which is its result. Raises what a shared forward raises, and where memory runs out.
+    stand, which is its result. Where a shared forward fails, each has its own. Raises where memory runs out.
     """
     results: dict[int, T | Exception] = {}
     pending: dict[int, tuple[StepGenerator[T], ForwardRequest]] = {}
@@ -102,12 +104,30 @@ def run_batched(generators: Sequence[StepGenerator[T] | Exception]) -> tuple[lis
         group = {number: steps for number, (steps, request) in pending.items() if request.executor is executor}
         feeds = [pending.pop(number)[1].feed for number in group]
         begun = time.perf_counter()
-        outputs = executor.run(feeds)
+        outputs = attempt(executor.run, feeds)
         share = (time.perf_counter() - begun) / len(group)
-        for (number, steps), output in zip(group.items(), outputs, strict=True):
+        for (number, steps), output in zip(group.items(), _each(executor, feeds, outputs), strict=True):
             seconds[number] += share
             if isinstance(output, Exception):
                 results[number] = output
             else:
                 resume(number, steps, output)
     return [results[number] for number in range(len(generators))], seconds
+
+
+def _each(executor: BatchExecutor, feeds: Sequence[Any], outputs: Sequence[Any] | Exception) -> Iterator[Any]:
+    """The output of each feed, or its error. Where all of them together failed, each is run when it is asked for."""
+    if not isinstance(outputs, Exception):
+        yield from outputs
+    elif len(feeds) == 1:
+        yield outputs
+    else:
+        note_shared_failure("forward", outputs)
+        for feed in feeds:
+            output = attempt(executor.run, [feed])
+            yield output if isinstance(output, Exception) else output[0]
+
+
+def note_shared_failure(what: str, error: Exception) -> None:
+    """Keep the traceback of what failed for many sequences at once, before each is tried by itself."""
+    _log.warning("a shared %s failed; each text has its own", what, exc_info=error)

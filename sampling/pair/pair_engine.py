@@ -28,7 +28,7 @@ from sampling.methods.verifiers import make_verifier
 from sampling.pair.kept_drafting import KeptDrafting
 from sampling.pair.pair import Pair
 from sampling.pair.pair_messages import out_of_memory
-from sampling.pair.processing import processor_of
+from sampling.pair.processing import processor_of, request_of
 from sampling.pair.profile import LatencyProfile, plain_cost
 from sampling.pair.profile_store import with_stored
 from sampling.prefilled.shared import Prefills
@@ -145,7 +145,7 @@ class PairEngine:
     ) -> Iterator[tuple[Any, Event]]:
         """See `Engine.stream_many`."""
         many = self.batch(name, values, batch, run)
-        requests = map(partial(self.request, name, values), texts)  # goes on after its end, unlike a generator
+        requests = map(partial(request_of, partial(self.request, name, values)), texts)  # goes on after its end
         events = ((live.request.tag, event) for live, event in decode_many(many, requests))
         return self._within_memory(events, many.target.device)
 
@@ -284,12 +284,9 @@ class PairEngine:
         yield from decoded(handover=handover)
 
     def _within_memory(self, events: Iterator[T], device: torch.device) -> Iterator[T]:
-        """The same events; caches begin anew where memory runs out (`UserError` says what helps) or they hold NaN."""
+        """The same events; caches begin anew where memory runs out (`UserError` says what helps) or may hold NaN."""
         try:
             yield from events
-        except NoDistribution:
-            self.renew()
-            raise
         except OUT_OF_MEMORY as error:
             self.renew()
             error.__traceback__ = error.__context__ = None  # its frames hold tensors
@@ -297,3 +294,7 @@ class PairEngine:
             drop_all()
             info = self.pair.target_info
             raise UserError(out_of_memory(device, error, info.stored, info.graphs)) from error
+        except Exception as error:
+            if isinstance(error, NoDistribution) or not isinstance(error, UserError):
+                self.renew()
+            raise
