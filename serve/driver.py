@@ -19,7 +19,7 @@ from serve.counters import Counters
 from serve.errors import ApiError
 from serve.jobs import AnswerEnd, ServedPiece, ServedSlot, TextJob, TextOrder, Tokens, slot_of
 from serve.limits import MOST_DRAFTS, served_values
-from utils.errors import UserError
+from utils.errors import NoDistribution, UserError
 from utils.events import Finished, Round
 
 _log = logging.getLogger(__name__)
@@ -103,16 +103,21 @@ class Driver:
         return [slot_of(job, self.tokens.decode) for job in list(self._jobs.values())]
 
     def _run(self) -> None:
-        while self._something():
-            self._drop_cancelled()
-            self._admit()
-            for configuration, batch in list(self._groups.items()):
-                if batch.live:
-                    self._play(configuration, batch)
-        for job in (*self._jobs.values(), *self._waiting):
-            job.tell(ApiError(503, "the server has ended"))
-        self._jobs.clear()
-        self._waiting.clear()
+        try:
+            while self._something():
+                self._drop_cancelled()
+                self._admit()
+                for configuration, batch in list(self._groups.items()):
+                    if batch.live:
+                        self._play(configuration, batch)
+        finally:  # after a bug as well: nobody waits for a thread that is gone
+            with self._changed:
+                self._closed = True
+                jobs = *self._jobs.values(), *self._waiting
+                self._jobs.clear()
+                self._waiting.clear()
+            for job in jobs:
+                _tell(job, ApiError(503, "the server has ended"))
 
     def _something(self) -> bool:
         """Wait until there is something to do; False once it is closed."""
@@ -136,10 +141,10 @@ class Driver:
             try:
                 self._begin(job)
             except UserError as error:
-                job.tell(ApiError(400, str(error)))
+                _tell(job, _failure(error) if isinstance(error, NoDistribution) else ApiError(400, str(error)))
             except Exception as error:
                 _log.exception("a prompt of %d tokens could not be read", len(job.order.prompt))
-                job.tell(_failure(error))
+                _tell(job, _failure(error))
 
     def _begin(self, job: TextJob) -> None:
         """Read an order's prompt; from then on it has a place."""
@@ -166,7 +171,12 @@ class Driver:
         runner = self.engine.pair.runner(METHODS[order.configuration.method])
         writing = ResponseWriting(self.tokens.decode, ())
         writing.push(order.prompt)
-        return placed(prompt_logprobs(runner, order.prompt, order.logprobs or 0), writing.starts)
+        try:
+            found = prompt_logprobs(runner, order.prompt, order.logprobs or 0)
+        except NoDistribution:
+            self.engine.renew()
+            raise
+        return placed(found, writing.starts)
 
     def _group(self, configuration: Configuration) -> Batch:
         """The batch of a method with these values; those that have nothing to do give way."""
@@ -190,10 +200,10 @@ class Driver:
             self._break(configuration, error)
             return
         for live, round in rounds:
-            job = self._jobs[live]
-            if isinstance(round, Round):
+            job = self._jobs.get(live)  # a text that is told already may fail as its drafter learns from it
+            if job is not None and isinstance(round, Round):
                 self._written(batch, live, job, round)
-            else:
+            elif job is not None:
                 self._fail(live, job, live.error)
 
     def _break(self, configuration: Configuration, error: Exception) -> None:
@@ -205,7 +215,7 @@ class Driver:
 
     def _fail(self, live: LiveText, job: TextJob, error: Exception | None) -> None:
         self._over(live, job, "error")
-        job.tell(_failure(error))
+        _tell(job, _failure(error))
 
     def _written(self, batch: Batch, live: LiveText, job: TextJob, round: Round) -> None:
         """Take in a round; what goes wrong with its text, as with a stop string, ends it alone."""
@@ -248,6 +258,14 @@ class Driver:
     def _over(self, live: LiveText, job: TextJob, reason: str) -> None:
         if self._jobs.pop(live, None) is not None:
             self.counters.ended(reason, job)
+
+
+def _tell(job: TextJob, told: ApiError) -> None:
+    """Tell an error to whom it may concern; one who cannot be told is in nobody's way."""
+    try:
+        job.tell(told)
+    except Exception:
+        _log.exception("nobody could be told of an error")
 
 
 def _cut(round: Round, kept: int) -> Round:
