@@ -23,6 +23,7 @@ from sampling.pair.local_engine import LocalEngine
 from serve.answers.logprobs import Spelled
 from serve.answers.mimics import COMPLETIONS, MIMICS, as_ours
 from serve.answers.replies import ERROR, ReplyObjects
+from serve.answers.syntax import SYNTAXES
 from serve.answers.writing import ResponseWriting
 from serve.counters import TEXT_FORMAT
 from serve.driver import Driver
@@ -179,7 +180,9 @@ class Server:
 
             return tell
 
-        decode, tokens = self.driver.tokens.decode, self.driver.tokens
+        tokens, form = self.driver.tokens, asked.form
+        written = SYNTAXES[form.syntax].tokens if form.calls == "written" else ()
+        decode = tokens.decode_keeping(written)
         jobs = [
             TextJob(order, telling(n), ResponseWriting(decode, order.stops, order.stop_ids))
             for n, order in enumerate(asked.orders)

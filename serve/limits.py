@@ -29,7 +29,8 @@ class ServerLimits:
     """size: texts at a time. waiting: requests that may wait. longest: tokens of an answer. body: bytes of a request.
 
     key: what a client must know; None: anybody may ask. dialect: of whose server the completions are. rows: of a round
-    of all texts at most, each with its drafts and one more.
+    of all texts at most, each with its drafts and one more. tool_parser: how the model writes calls of tools; `auto`:
+    as its chat template shows.
     """
 
     size: int = 8
@@ -39,6 +40,7 @@ class ServerLimits:
     key: str | None = None
     dialect: str = "vllm"
     rows: int = 4096
+    tool_parser: str = "auto"
 
     @property
     def drafts(self) -> int:
