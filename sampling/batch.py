@@ -15,7 +15,6 @@ from torch import Tensor
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
-from sampling.forward.requests import attempt
 from sampling.forward.runner import feed
 from sampling.forward.sharing import SharedModel, SlotRunner
 from sampling.loop import finish, step
@@ -23,6 +22,7 @@ from sampling.sequence import Sequence
 from sampling.start import begin
 from sampling.verify.verifier import Verifier
 from sampling.verify.verify import EagerVerification
+from utils.device.spare import attempt
 from utils.device.timing import CAPTURE, PhaseClock
 from utils.errors import UserError
 from utils.events import Event, FailedText, Finished, Prefilled, Round
@@ -267,8 +267,7 @@ def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[Liv
                 break
             admitted = attempt(batch.admit, request)
             if isinstance(admitted, Exception):
-                refused = LiveText(request)
-                yield refused, _failed(refused, admitted)
+                yield (refused := LiveText(request)), _failed(refused, admitted)
             else:
                 yield admitted
             request = None

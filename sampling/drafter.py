@@ -6,10 +6,11 @@ from collections.abc import Sequence as ListOf
 from typing import Any, Self
 
 from egag.length_rule import LengthRule
-from sampling.forward.requests import StepGenerator, attempt, run_single
+from sampling.forward.requests import StepGenerator, run_single
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.device.spare import attempt
 from utils.events import Round
 
 

@@ -15,13 +15,14 @@ from sampling import sequence
 from sampling.drafter import Drafter, stepwise
 from sampling.forward.caches.attention_metadata import QueryRows
 from sampling.forward.causal_model import Output
-from sampling.forward.requests import StepGenerator, attempt, note_shared_failure, run_batched, run_single
+from sampling.forward.requests import StepGenerator, run_batched, run_single
 from sampling.forward.runner import request_forward
 from sampling.forward.sharing import SequenceSlot, SharedRunner
 from sampling.proposal import Proposal
 from sampling.verify.verdict import Verdict
 from sampling.verify.verify import RoundInput, Verification
 from utils.device.sent import sent
+from utils.device.spare import attempt, note_shared_failure
 from utils.events import Round
 
 

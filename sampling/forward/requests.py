@@ -6,17 +6,15 @@ request of one model at a time goes through it at once. What goes wrong in one o
 through the steps behind it, and the others do not notice.
 """
 
-import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from utils.device.spare import OUT_OF_MEMORY
+from utils.device.spare import OUT_OF_MEMORY, attempt, each_of
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
 
 
 class BatchExecutor(Protocol):
@@ -59,19 +57,6 @@ def run_single(steps: StepGenerator[T]) -> T:
         return result
 
 
-def attempt(function: Callable[..., T], *arguments: Any) -> T | Exception:
-    """What the function returns, or the error that it raises; an error among its arguments is passed on."""
-    for argument in arguments:
-        if isinstance(argument, Exception):
-            return argument
-    try:
-        return function(*arguments)
-    except OUT_OF_MEMORY:
-        raise
-    except Exception as error:
-        return error
-
-
 def run_batched(generators: Sequence[StepGenerator[T] | Exception]) -> tuple[list[T | Exception], list[float]]:
     """What each generator returns, or the error that it raises; those that request the same model share its forward.
 
@@ -106,28 +91,10 @@ def run_batched(generators: Sequence[StepGenerator[T] | Exception]) -> tuple[lis
         begun = time.perf_counter()
         outputs = attempt(executor.run, feeds)
         share = (time.perf_counter() - begun) / len(group)
-        for (number, steps), output in zip(group.items(), _each(executor, feeds, outputs), strict=True):
+        for (number, steps), output in zip(group.items(), each_of(executor.run, feeds, outputs), strict=True):
             seconds[number] += share
             if isinstance(output, Exception):
                 results[number] = output
             else:
                 resume(number, steps, output)
     return [results[number] for number in range(len(generators))], seconds
-
-
-def _each(executor: BatchExecutor, feeds: Sequence[Any], outputs: Sequence[Any] | Exception) -> Iterator[Any]:
-    """The output of each feed, or its error. Where all of them together failed, each is run when it is asked for."""
-    if not isinstance(outputs, Exception):
-        yield from outputs
-    elif len(feeds) == 1:
-        yield outputs
-    else:
-        note_shared_failure("forward", outputs)
-        for feed in feeds:
-            output = attempt(executor.run, [feed])
-            yield output if isinstance(output, Exception) else output[0]
-
-
-def note_shared_failure(what: str, error: Exception) -> None:
-    """Keep the traceback of what failed for many sequences at once, before each is tried by itself."""
-    _log.warning("a shared %s failed; each text has its own", what, exc_info=error)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from sampling.batch import Request
 from sampling.engine import Text
-from sampling.forward.requests import attempt
 from sampling.grammar.spelling import OFF_WORD
 from sampling.methods.choices import make_processor
 from sampling.pair.pair import Pair
+from utils.device.spare import attempt
 from utils.logits_processor import GreedyProcessor, LogitsProcessor
 from utils.parameter import ChosenPart
 
