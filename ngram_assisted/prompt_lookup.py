@@ -5,10 +5,10 @@ from typing import Any, Self
 
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
-from sampling.forward.requests import attempt
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from utils.device.sent import sent
+from utils.device.spare import attempt
 
 Gram = tuple[int, ...]
 

@@ -3,79 +3,32 @@
 A round is one call of `sampling.loop.step`. A sequence has the same tokens, rounds and random draws as it has alone.
 """
 
-import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.forward.prefixes.use import Prefixes
-from sampling.forward.requests import attempt
 from sampling.forward.runner import PREFILL_CHUNK, feed
-from sampling.forward.sharing import SharedModel, SlotRunner
+from sampling.forward.sharing import SharedModel
+from sampling.live_text import LiveText, Request
 from sampling.loop import finish, step
 from sampling.memory_room import MemoryRoom
-from sampling.reading import Chunk, Reading, begin_drafting, charge, next_chunks, read_alone, reads_in_chunks
+from sampling.reading import Chunk, Reading, begin_drafting, charge, next_chunks, read_together, reads_in_chunks
 from sampling.rounds import shares_of
 from sampling.sequence import Sequence
 from sampling.start import begin
 from sampling.verify.verifier import Verifier
 from sampling.verify.verify import EagerVerification
+from utils.device.spare import attempt
 from utils.device.timing import CAPTURE, PhaseClock
 from utils.errors import UserError
 from utils.events import Event, FailedText, Finished, Prefilled, Round
-from utils.logits_processor import LogitsProcessor
 from utils.parameter import MOST_DRAFTS
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A text to generate. The random draws follow from `seed` and the prompt, so no other text changes them.
-
-    reuse: the most rows of the prompt that may be taken over from the last sequence of the same slot. Only rows with
-    equal tokens are taken over, and their hidden states are not computed again. price: the measured cost of its rounds
-    when it runs alone; None if not measured. arrives_s: the time of arrival in seconds of the batch's clock; None means
-    that it arrives when a slot is free. tag: the caller's own name for the request. watch: is called with the target's
-    raw logits `[n + 1, V]` of each round, which hold until the next one, and the round.
-    """
-
-    prompt: list[int]
-    processor: LogitsProcessor
-    max_new_tokens: int
-    seed: int
-    stop: Collection[int] = ()
-    reuse: int = 0
-    price: CostModel | None = None
-    arrives_s: float | None = None
-    tag: Any = None
-    watch: Callable[[Tensor, Round], None] | None = None
-
-
-@dataclass(slots=True, eq=False)
-class LiveText:
-    """A text in progress, or a text that failed with an `error`. A text whose prompt failed has no sequence.
-
-    reading: its prompt, while that is read in chunks. waited_s: seconds since its last round that were spent on the
-    prompts of other texts, or without its rows. held: it has a place and no rows, for there is no room yet.
-    preemptions: how often it was put back, to be read again from its tokens.
-    """
-
-    request: Request
-    slot: SlotRunner = field(init=False)
-    seq: Sequence = field(init=False)
-    reading: Reading | None = None
-    waited_s: float = 0.0
-    held: bool = False
-    preemptions: int = 0
-    error: Exception | None = None
 
 
 @dataclass
@@ -111,7 +64,7 @@ class Batch:
             raise UserError(f"batch {self.size} given; expected 1 or more")
         self._free = [self.target.another() for _ in range(self.size)][::-1]
         self._clock, self._verification = PhaseClock(self.target.device), EagerVerification(self.verifier)
-        self._unlearnt = deque[Sequence]()
+        self._unlearnt = deque[LiveText]()
 
     @property
     def full(self) -> bool:
@@ -124,6 +77,8 @@ class Batch:
 
         Raises `UserError` as `decode` does; the batch is then unchanged.
         """
+        if request.error is not None:
+            raise request.error
         chunked = self._chunk_rows > 0 and reads_in_chunks(self.target)
         self._clock.start()
         live = self._begin(request, read=not chunked)
@@ -137,31 +92,25 @@ class Batch:
             other.waited_s += sum(taken.values())
         self._free.pop()
         self.texts.append(live)
-        self._unlearnt.append(live.seq)
+        self._unlearnt.append(live)
         if chunked:
             live.reading, reading.chunks, live.held = reading, 0, self.room is not None
             return live, None
         self.live.append(live)
         return live, reading.told(self.now_s)
 
-    def _resume(self, live: LiveText) -> int:
-        """Rows of the prompt that the place still has, or that a tree of prefixes has, whichever are more."""
-        tokens = live.seq.tokens[:-1]
-        there = live.slot.resume(tokens, live.request.reuse)
-        live.seq.use_prefixes(self.prefixes, self.drafter.needs_hidden)
-        return there if live.seq.prefix is None else live.seq.prefix.resume(tokens, there)
-
     @torch.inference_mode()
     def play(self) -> list[tuple[LiveText, Round | Prefilled | FailedText]]:
         """Run one round of every live text, each with the seconds of the whole batch. Finished texts leave.
 
         The round's forward also reads parts of prompts. A text whose prompt is in is live from the next round on. With
-        no live text a forward reads prompts alone.
+        no live text a forward reads prompts alone. A text of an earlier round may fail as well, if the drafter cannot
+        learn from it.
         """
         self._make_room()
+        shared = [(live, attempt(self._share, live)) for live in self.live]
+        failed = [(live, self._fail(live, error)) for live, error in shared if error is not None]
         clock, chunks = self._clock, self._next_chunks()
-        for live in self.live:
-            self._share(live)
         clock.start()
         rounds, drafting_s = list[Round | Exception](), list[float]()
         if self.live:
@@ -169,7 +118,7 @@ class Batch:
             rounds, drafting_s = step(seqs, self.drafter, self._verification, clock, chunks)
             clock.lap("draft")
         else:
-            read_alone(chunks, self.drafter.needs_hidden)
+            read_together(chunks, self.drafter.needs_hidden)
             clock.lap("verify")
         if begun := self._begin_drafting():
             clock.lap("prefill")
@@ -178,11 +127,11 @@ class Batch:
         prompts_s = charge(self.plain, rounds, chunks, [reading for _, reading, _ in begun], seconds)
         for live in self.texts:
             live.waited_s += prompts_s if live in self.live else sum(seconds.values()) if live.preemptions else 0.0
-        return [*self._played(rounds, seconds, drafting_s), *self._joined(begun)]
+        return [*failed, *self._played(rounds, seconds, drafting_s), *self._joined(begun)]
 
     def drop(self, live: LiveText) -> None:
         """Give up a text: its slot becomes free, and the drafter learns nothing from it."""
-        self._unlearnt.remove(live.seq)
+        self._unlearnt.remove(live)
         self._leave(live)
         live.seq.drafter_state.clear()
         if live.error is not None or not live.seq.rounds:  # only a verdict has checked that the rows are finite
@@ -199,7 +148,7 @@ class Batch:
         live.seq.most_drafts = self.most_drafts
         try:
             if self.room is None:
-                start = self._resume(live)
+                start = live.resume(self.prefixes, self.drafter.needs_hidden)
             else:
                 self.room.check(live.seq)
             states = feed(live.slot, live.seq.tokens[start:-1], self.drafter.needs_hidden) if read else {}
@@ -232,32 +181,22 @@ class Batch:
             return
         inside = [live for live in self.texts if not live.held]
         while inside and not self.room.holds([live.seq for live in inside]):
-            self._put_back(inside.pop())
+            live = inside.pop()
+            live.put_back(self.now_s)
+            self.live = [other for other in self.live if other is not live]
         for live in [live for live in self.texts if live.held]:
             if not self.room.holds([other.seq for other in (*inside, live)], len(inside)):
                 return
             live.held = False
             if live.reading is not None and live.reading.again is None:
                 live.reading.begun_s = max(self.now_s, live.reading.arrived_s)
-            self._resume(live)
+            live.resume(self.prefixes, self.drafter.needs_hidden)
             inside.append(live)
-
-    def _put_back(self, live: LiveText) -> None:
-        """Take a text's rows from it. Its tokens, its rule and what its drafter learnt stay."""
-        if live in self.live:
-            self.live.remove(live)
-            again = tuple(drafter for drafter in live.seq.drafter_state if drafter.keeps_rows)
-            live.reading = Reading(live.seq, self.now_s, self.now_s, 0.0, chunks=0, again=again)
-        elif live.reading is not None:
-            live.reading.parts.clear()
-        live.seq.release_rows()
-        live.slot.wipe()
-        live.held, live.preemptions = True, live.preemptions + 1
 
     def _begin_drafting(self) -> list[tuple[LiveText, Reading, Exception | None]]:
         """Let the drafter read the prompts that the target has read; the error of each that fails."""
-        done = [(live, reading) for live, reading in self._readings() if not reading.left]
-        return [(live, reading, attempt(reading.begin, self.drafter)) for live, reading in done]
+        done = [(live, reading) for live, reading in self._readings() if reading.error or not reading.left]
+        return [(live, reading, reading.error or attempt(reading.begin, self.drafter)) for live, reading in done]
 
     def _joined(
         self, begun: list[tuple[LiveText, Reading, Exception | None]]
@@ -288,30 +227,31 @@ class Batch:
         for live, round, shares in zip(
             [*self.live], rounds, shares_of(rounds, seconds, drafting_s, self.plain), strict=True
         ):
-            if isinstance(round, Exception):
-                played.append((live, self._fail(live, round)))
+            error = attempt(live.take_in, round, shares)
+            if error is not None:
+                played.append((live, self._fail(live, error)))
                 continue
-            if live.request.watch is not None and live.seq.logits is not None:
-                live.request.watch(live.seq.logits, round)
-            live.seq.last = round.timed(shares)
+            assert isinstance(round, Round)
             played.append((live, round.timed(seconds, count, live.waited_s)))
             live.waited_s = 0.0
             if live.seq.reason is not None:
-                live.seq.rule.update(live.seq.last)
                 self._leave(live)
-        while self._unlearnt and self._unlearnt[0].reason is not None:
-            seq = self._unlearnt.popleft()
-            finish(seq, self.drafter)
-            self.learnt(seq)
+        while self._unlearnt and self._unlearnt[0].seq.reason is not None:
+            live = self._unlearnt.popleft()
+            if (error := attempt(self._learn, live.seq)) is not None:
+                live.seq.drafter_state.clear()
+                played.append((live, live.fail(error)))
         return played
 
+    def _learn(self, seq: Sequence) -> None:
+        finish(seq, self.drafter)
+        self.learnt(seq)
+
     def _fail(self, live: LiveText, error: Exception) -> FailedText:
-        """Give up a text because of an error. No NaN of it stays in the cache, and no traceback keeps its rows."""
-        if not isinstance(error, UserError):
-            _log.error("a text of a batch failed", exc_info=error)
-        live.error = error.with_traceback(None)
+        """Give up a text because of an error. No NaN of it stays in the cache."""
+        failed = live.fail(error)
         self.drop(live)
-        return FailedText.of(error)
+        return failed
 
     def _leave(self, live: LiveText) -> None:
         live.slot.held = live.seq.tokens[: live.slot.length]
@@ -342,7 +282,7 @@ def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[Liv
                 break
             admitted = attempt(batch.admit, request)
             if isinstance(admitted, Exception):
-                yield LiveText(request, error=admitted), FailedText.of(admitted)
+                yield (refused := LiveText(request)), refused.fail(admitted)
             else:
                 live, read = admitted
                 if read is not None:
@@ -353,7 +293,5 @@ def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[Liv
         for live, event in batch.play():
             yield live, event
             if live.error is None and live.seq.reason is not None:
-                yield (
-                    live,
-                    Finished(live.seq.reason, live.seq.new_tokens, preempted=live.preemptions if batch.room else None),
-                )
+                put_back = live.preemptions if batch.room else None
+                yield live, Finished(live.seq.reason, live.seq.new_tokens, preempted=put_back)

@@ -6,10 +6,11 @@ from collections.abc import Sequence as ListOf
 from typing import Any, Self
 
 from egag.length_rule import LengthRule
-from sampling.forward.requests import StepGenerator, attempt, run_single
+from sampling.forward.requests import StepGenerator, run_single
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
+from utils.device.spare import attempt
 from utils.events import Round
 
 
@@ -53,7 +54,7 @@ class Drafter(ABC):
     def propose_together(self, seqs: ListOf[Sequence]) -> ListOf[Proposal | None]:
         """What `propose` gives for each sequence with its rule and its room, where it can be had for many at once.
 
-        None for a sequence that is asked by itself.
+        None for a sequence that is asked by itself. An error leaves all as they were, and each is asked by itself.
         """
         return [None] * len(seqs)
 
@@ -61,7 +62,7 @@ class Drafter(ABC):
         """Learn from a verified round; `seq.tokens` already ends with `round.emitted`."""
 
     def observe_together(self, seqs: ListOf[Sequence], rounds: ListOf[Round]) -> ListOf[Exception | None]:
-        """`observe` for many sequences; the error of each that fails."""
+        """`observe` for many sequences; the error of each that fails. One that is raised leaves all as they were."""
         if type(self).observe is Drafter.observe:
             return [None] * len(seqs)
         return [attempt(self.observe, *each) for each in zip(seqs, rounds, strict=True)]

@@ -13,7 +13,6 @@ from sampling.arguments import check_generation, check_kinds, check_not_empty
 from sampling.drafter import Drafter
 from sampling.forward.causal_model import Output
 from sampling.forward.prefixes.use import Prefixes
-from sampling.forward.requests import attempt
 from sampling.forward.runner import Runner
 from sampling.handover import Handover, prefilled, read_in
 from sampling.phases import draft_all, forward_all, judge_all, observe_all
@@ -25,6 +24,7 @@ from sampling.verify.graphed import verification_of
 from sampling.verify.verdict import Verdict
 from sampling.verify.verifier import Verifier
 from sampling.verify.verify import Verification
+from utils.device.spare import attempt
 from utils.device.timing import PhaseClock
 from utils.events import Event, Finished, Round
 from utils.logits_processor import LogitsProcessor

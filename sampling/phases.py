@@ -1,6 +1,7 @@
 """The phases of a round, for one sequence or many: what can be asked of all at once is asked once.
 
-An error in one sequence is its result, which passes through the phases behind it, and the others do not notice.
+An error in one sequence is its result, which passes through the phases behind it, and the others do not notice. Where
+what is asked of all at once fails, each is asked by itself.
 """
 
 from collections.abc import Sequence
@@ -14,14 +15,15 @@ from sampling import sequence
 from sampling.drafter import Drafter, stepwise
 from sampling.forward.caches.attention_metadata import QueryRows
 from sampling.forward.causal_model import Output
-from sampling.forward.requests import StepGenerator, attempt, run_batched
+from sampling.forward.requests import StepGenerator, run_batched, run_single
 from sampling.forward.runner import request_forward
 from sampling.forward.sharing import SequenceSlot, SharedRunner
 from sampling.proposal import Proposal
-from sampling.reading import Chunk, ids_of, keep_parts, read_alone
+from sampling.reading import Chunk, ids_of, keep_parts, read_each, read_together
 from sampling.verify.verdict import Verdict
 from sampling.verify.verify import RoundInput, Verification
 from utils.device.sent import sent
+from utils.device.spare import attempt, note_shared_failure
 from utils.events import Round
 
 
@@ -33,7 +35,7 @@ def draft_all(seqs: Sequence[sequence.Sequence], drafter: Drafter) -> tuple[list
     begun = perf_counter()
     results: list[Proposal | Exception | None] = [attempt(_begin, seq) for seq in seqs]
     able = [number for number, error in enumerate(results) if error is None]
-    for number, proposal in zip(able, drafter.propose_together([seqs[number] for number in able]), strict=True):
+    for number, proposal in zip(able, _together([seqs[number] for number in able], drafter), strict=True):
         results[number] = proposal
     weights = [1 + len(one) if isinstance(one, Proposal) else 1 for one in results]
     share = (perf_counter() - begun) / sum(weights)
@@ -52,6 +54,22 @@ def _begin(seq: sequence.Sequence) -> None:
     if seq.last is not None:
         seq.rule.update(seq.last)
     seq.rng.at(seq.position)
+
+
+def _together(seqs: Sequence[sequence.Sequence], drafter: Drafter) -> Sequence[Proposal | None]:
+    """What the drafter proposes for many at once."""
+    found = attempt(drafter.propose_together, seqs)
+    if isinstance(found, Exception):
+        note_shared_failure("draft", found)
+        _draw_again(seqs)
+        return [None] * len(seqs)
+    return found
+
+
+def _draw_again(seqs: Sequence[sequence.Sequence]) -> None:
+    """The numbers that were drawn in this round are drawn once more."""
+    for seq in seqs:
+        seq.rng.at(seq.position)
 
 
 def _draft(seq: sequence.Sequence, drafter: Drafter) -> StepGenerator[Proposal]:
@@ -133,11 +151,15 @@ def _forward_flat(
         if not isinstance(laid, Exception):
             fine.append((number, *laid))
     if not fine:
-        read_alone(chunks, hidden)
+        read_together(chunks, hidden)
         return Forwarded(outputs)
     numbers, rows, drafts = zip(*fine, strict=True)
-    ids = _roots_and_drafts([seqs[number].tokens[-1] for number in numbers], drafts, owner.device)
-    whole = _run(owner, rows, ids, hidden, chunks)
+    roots = [seqs[number].tokens[-1] for number in numbers]
+    whole = attempt(lambda: _run(owner, rows, _roots_and_drafts(roots, drafts, owner.device), hidden, chunks))
+    if isinstance(whole, Exception):
+        note_shared_failure("forward", whole)
+        read_each(chunks, hidden)
+        return Forwarded([attempt(_forward_alone, *each, hidden) for each in zip(seqs, proposals, strict=True)])
     starts, start = [-1] * len(seqs), 0
     for number, logits in zip(numbers, whole.logits.split([feed.count for feed in rows]), strict=True):
         outputs[number], starts[number] = Output(logits), start
@@ -156,6 +178,12 @@ def _run(
     whole = owner.run_flat([*rows, *read], torch.cat([ids, ids_of(chunks, owner.device)]), hidden, wanted)
     keep_parts(chunks, whole.hidden)
     return whole
+
+
+def _forward_alone(seq: sequence.Sequence, proposal: Proposal, hidden: Sequence[int]) -> Output:
+    """A forward over the rows of one sequence, whose result outlives the next one."""
+    output = run_single(_forward(seq, proposal, hidden))
+    return Output(output.logits.clone(), {layer: states.clone() for layer, states in output.hidden.items()})
 
 
 def _laid(seq: sequence.Sequence, proposal: Proposal) -> tuple[QueryRows, Tensor]:
@@ -189,8 +217,20 @@ def judge_all(
     feeds = [one for one in inputs if not isinstance(one, Exception)]
     lie_flat = all(seq.changes is None for seq in seqs) and len(feeds) == sum(start >= 0 for start in forwarded.starts)
     flat = forwarded.flat.logits if forwarded.flat is not None and lie_flat else None
-    verdicts = iter(verification.run(feeds, flat) if feeds else ())
+    verdicts = iter(_verdicts(feeds, flat, verification) if feeds else ())
     return [one if isinstance(one, Exception) else next(verdicts) for one in inputs]
+
+
+def _verdicts(
+    feeds: Sequence[RoundInput], flat: Tensor | None, verification: Verification
+) -> Sequence[Verdict | Exception]:
+    found = attempt(verification.run, feeds, flat)
+    if not isinstance(found, Exception):
+        return found
+    note_shared_failure("verification", found)
+    _draw_again([feed.seq for feed in feeds])
+    alone = [attempt(verification.run, [feed]) for feed in feeds]
+    return [one if isinstance(one, Exception) else one[0] for one in alone]
 
 
 def _input(seq: sequence.Sequence, proposal: Proposal, output: Output) -> RoundInput:
@@ -203,5 +243,9 @@ def observe_all(
 ) -> list[Round | Exception]:
     """The rounds, from which the drafter has learnt; in place of one the error of learning from it."""
     fine = [(seq, round) for seq, round in zip(seqs, rounds, strict=True) if not isinstance(round, Exception)]
-    errors = iter(drafter.observe_together([seq for seq, _ in fine], [round for _, round in fine]))
+    learnt = attempt(drafter.observe_together, [seq for seq, _ in fine], [round for _, round in fine])
+    if isinstance(learnt, Exception):
+        note_shared_failure("lesson", learnt)
+        learnt = [attempt(drafter.observe, *each) for each in fine]
+    errors = iter(learnt)
     return [round if isinstance(round, Exception) else next(errors) or round for round in rounds]

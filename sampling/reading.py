@@ -16,6 +16,7 @@ from sampling.forward.runner import PREFILL_CHUNK
 from sampling.forward.sharing import SequenceSlot, SharedModel, SharedRunner
 from sampling.handover import taken_over
 from utils.device.sent import sent
+from utils.device.spare import attempt, note_shared_failure
 from utils.device.timing import CAPTURE
 from utils.events import Prefilled, Round
 
@@ -33,6 +34,7 @@ class Reading:
     share of the time since then, of the target and of the drafter, without capture_s, that of captures. chunks:
     forwards that read a part of it; None = it was read alone. parts: the hidden states of each part by layer, `[n, H]`.
     again: of a text that was put back, the drafters that lost their rows; None = the drafter begins for the first time.
+    error: why a part could not be read.
     """
 
     seq: sequence.Sequence
@@ -44,6 +46,7 @@ class Reading:
     chunks: int | None = None
     parts: list[dict[int, Tensor]] = field(default_factory=list)
     again: tuple[Drafter, ...] | None = None
+    error: Exception | None = None
 
     @property
     def slot(self) -> SequenceSlot:
@@ -138,6 +141,19 @@ def read_alone(chunks: Sequence[Chunk], hidden: Sequence[int]) -> None:
         owner = chunks[0].reading.slot.owner
         rows = [chunk.reading.slot.prompt_rows(chunk.count) for chunk in chunks]
         keep_parts(chunks, owner.run_flat(rows, ids_of(chunks, owner.device), hidden, [0] * len(rows)).hidden)
+
+
+def read_together(chunks: Sequence[Chunk], hidden: Sequence[int]) -> None:
+    """The same; where that fails, each by itself."""
+    if isinstance(error := attempt(read_alone, chunks, hidden), Exception):
+        note_shared_failure("forward over prompts", error)
+        read_each(chunks, hidden)
+
+
+def read_each(chunks: Sequence[Chunk], hidden: Sequence[int]) -> None:
+    """A forward for each chunk; one that fails leaves its error with its prompt."""
+    for chunk in chunks:
+        chunk.reading.error = attempt(read_alone, [chunk], hidden)
 
 
 def share_of_prompts(price: CostModel, rounds: Sequence[Round | Exception], chunks: Sequence[Chunk]) -> float:

@@ -19,12 +19,13 @@ from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.pair.local_engine import LocalEngine
 from serve.answers.logprobs import Spelled
 from serve.answers.mimics import COMPLETIONS, MIMICS, as_ours
-from serve.answers.replies import ReplyObjects
+from serve.answers.replies import ERROR, ReplyObjects
+from serve.answers.syntax import SYNTAXES
 from serve.answers.writing import ResponseWriting
 from serve.counters import TEXT_FORMAT
 from serve.driver import Driver
 from serve.errors import ApiError, broken, not_routed
-from serve.jobs import AnswerEnd, ParsedRequest, TextJob, Tokens, Told
+from serve.jobs import AnswerEnd, ParsedRequest, ServedPiece, TextJob, Tokens, Told
 from serve.limits import ServerLimits
 from serve.page.routes import PageRoutes
 from serve.requests.body import Model, check_name, read_chat, read_completion
@@ -148,7 +149,9 @@ class Server:
 
             return tell
 
-        decode, tokens = self.driver.tokens.decode, self.driver.tokens
+        tokens, form = self.driver.tokens, asked.form
+        written = SYNTAXES[form.syntax].tokens if form.calls == "written" else ()
+        decode = tokens.decode_keeping(written)
         jobs = [
             TextJob(order, telling(n), ResponseWriting(decode, order.stops, order.stop_ids))
             for n, order in enumerate(asked.orders)
@@ -160,7 +163,7 @@ class Server:
             return await self._whole(request, reply, answers)
         try:
             number, first = await unless_gone(request, answers.get())
-            if isinstance(first, ApiError):
+            if isinstance(first, ApiError) and len(jobs) == 1:
                 raise first
         except BaseException:
             self.driver.cancel(jobs)
@@ -175,12 +178,14 @@ class Server:
     async def _whole(self, request: Request, reply: ReplyObjects, answers: Answers) -> Response:
         """The answer once all of it is there; if the client leaves before, the places are free."""
         texts, reasons = [""] * len(reply.jobs), [""] * len(reply.jobs)
+        errors = dict[int, ApiError]()
 
         async def collect() -> None:
             while not all(reasons):
                 number, piece = await answers.get()
                 if isinstance(piece, ApiError):
-                    raise piece
+                    reasons[number], errors[number] = ERROR, piece
+                    continue
                 texts[number] += piece.text
                 if isinstance(piece, AnswerEnd):
                     reasons[number] = piece.reason
@@ -189,7 +194,9 @@ class Server:
             await unless_gone(request, collect())
         finally:
             self.driver.cancel(reply.jobs)
-        return JSONResponse(reply.whole(texts, reasons))
+        if len(errors) == len(texts):
+            raise errors[0]
+        return JSONResponse(reply.whole(texts, reasons, errors))
 
     async def _stream(self, reply: ReplyObjects, answers: AsyncIterator[tuple[int, Told]]) -> AsyncIterator[str]:
         """A chunk a round; where the client leaves, this is closed, and the places are free."""
@@ -200,11 +207,11 @@ class Server:
                     yield event(first)
             while open_texts:
                 number, piece = await anext(answers)
-                if isinstance(piece, ApiError):
+                if isinstance(piece, ApiError) and len(reply.jobs) == 1:
                     yield event(piece.as_dict())
                     return
                 yield event(reply.told(number, piece))
-                if isinstance(piece, AnswerEnd):
+                if not isinstance(piece, ServedPiece):
                     open_texts.discard(number)
             if reply.asked.include_usage:
                 yield event(reply.usage())

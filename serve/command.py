@@ -14,6 +14,7 @@ from engines.spec import OURS
 from engines.tables import DIALECTS as SPOKEN
 from sampling.loading.options import LoadOptions
 from sampling.methods.chat_template import TemplateOptions, TemplateVariables
+from serve.answers.syntax import SYNTAXES
 from utils.device.torchrun import refuse_under_torchrun
 from utils.errors import UnknownName, UserError, one_of
 from utils.parameter import MOST_TOKENS, Values
@@ -44,6 +45,11 @@ ApiKey = Annotated[
 ]
 Dialect = Annotated[str, typer.Option(help=f"Whose completions to answer as: {one_of(DIALECTS)}.")]
 
+ToolParser = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="How the model writes calls of tools (docs/server.md); auto: as its template."),
+]
+
 
 @opened(models=LoadOptions, told=TemplateOptions)
 def serve(
@@ -62,6 +68,7 @@ def serve(
     kv_memory: KVMemory = 0,
     api_key: ApiKey = None,
     dialect: Dialect = "vllm",
+    tool_parser: ToolParser = "auto",
     told: Values,
     models: Values,
 ) -> None:
@@ -78,6 +85,8 @@ def serve(
         variables = TemplateVariables.read(told)
         if dialect not in DIALECTS:
             raise UnknownName("dialect", dialect, DIALECTS)
+        if tool_parser not in (parsers := ("auto", *SYNTAXES)):
+            raise UnknownName("tool parser", tool_parser, parsers)
         key = api_key or os.environ.get(KEY) or None
         if key and not (key.isascii() and key.isprintable() and " " not in key):
             raise UserError("--api-key: expected letters, digits and signs of ASCII, which a header can hold")
@@ -92,7 +101,8 @@ def serve(
 
             kept = prefix_memory if prefix_cache else 0
             memory = prefill_chunk, kept, kv_memory
-            limits = ServerLimits(batch, max_waiting, max_length, max_body, key, dialect, max_rows, *memory)
+            sizes = batch, max_waiting, max_length, max_body
+            limits = ServerLimits(*sizes, key, dialect, max_rows, *memory, tool_parser)
             server = Server(PairEngine(pair), default, limits, variables)
             url = url_of(listener)
             typer.echo(f"serving {pair.target_info.name} at {url}/v1; {url} shows it live; Ctrl-C ends it", err=True)

@@ -9,8 +9,9 @@ from threading import Condition, Thread
 from time import perf_counter
 
 from ablation.plan.grid import Configuration
-from sampling.batch import Batch, LiveText
+from sampling.batch import Batch
 from sampling.engine import Text
+from sampling.live_text import LiveText
 from sampling.methods.tables import METHODS
 from sampling.pair.local_engine import LocalEngine
 from serve.answers.logprobs import TokenLogprob, placed, prompt_logprobs, token_logprobs
@@ -19,7 +20,7 @@ from serve.counters import Counters
 from serve.errors import ApiError
 from serve.jobs import AnswerEnd, ServedPiece, TextJob, TextOrder, Tokens
 from serve.limits import ServerLimits, served_values
-from utils.errors import UserError
+from utils.errors import NoDistribution, UserError
 from utils.events import Finished, Prefilled, Round
 
 _log = logging.getLogger(__name__)
@@ -111,16 +112,21 @@ class Driver:
         return list(self._jobs.values())
 
     def _run(self) -> None:
-        while self._something():
-            self._drop_cancelled()
-            self._admit()
-            for configuration, batch in list(self._groups.items()):
-                if batch.texts:
-                    self._play(configuration, batch)
-        for job in (*self._jobs.values(), *self._waiting):
-            job.tell(ApiError(503, "the server has ended"))
-        self._jobs.clear()
-        self._waiting.clear()
+        try:
+            while self._something():
+                self._drop_cancelled()
+                self._admit()
+                for configuration, batch in list(self._groups.items()):
+                    if batch.texts:
+                        self._play(configuration, batch)
+        finally:  # after a bug as well: nobody waits for a thread that is gone
+            with self._changed:
+                self._closed = True
+                jobs = *self._jobs.values(), *self._waiting
+                self._jobs.clear()
+                self._waiting.clear()
+            for job in jobs:
+                _tell(job, ApiError(503, "the server has ended"))
 
     def _something(self) -> bool:
         """Wait until there is something to do; False once it is closed."""
@@ -144,10 +150,10 @@ class Driver:
             try:
                 self._begin(job)
             except UserError as error:
-                job.tell(ApiError(400, str(error)))
+                _tell(job, _failure(error) if isinstance(error, NoDistribution) else ApiError(400, str(error)))
             except Exception as error:
                 _log.exception("a prompt of %d tokens could not be read", len(job.order.prompt))
-                job.tell(_failure(error))
+                _tell(job, _failure(error))
 
     def _begin(self, job: TextJob) -> None:
         """Give an order a place; its prompt is read beside the rounds of others, or here where that cannot be."""
@@ -179,7 +185,12 @@ class Driver:
         runner = self.engine.pair.runner(METHODS[order.configuration.method])
         writing = ResponseWriting(self.tokens.decode, ())
         writing.push(order.prompt)
-        return placed(prompt_logprobs(runner, order.prompt, order.logprobs or 0), writing.starts)
+        try:
+            found = prompt_logprobs(runner, order.prompt, order.logprobs or 0)
+        except NoDistribution:
+            self.engine.renew()
+            raise
+        return placed(found, writing.starts)
 
     def _group(self, configuration: Configuration) -> Batch:
         """The batch of a method with these values; those that have nothing to do give way."""
@@ -203,12 +214,12 @@ class Driver:
             self._break(configuration, error)
             return
         for live, event in told:
-            job = self._jobs[live]
-            if isinstance(event, Round):
+            job = self._jobs.get(live)  # a text that is told already may fail as its drafter learns from it
+            if job is not None and isinstance(event, Round):
                 self._written(batch, live, job, event)
-            elif isinstance(event, Prefilled):
+            elif job is not None and isinstance(event, Prefilled):
                 self._read(job, event)
-            else:
+            elif job is not None:
                 self._fail(live, job, live.error)
 
     def _break(self, configuration: Configuration, error: Exception) -> None:
@@ -220,7 +231,7 @@ class Driver:
 
     def _fail(self, live: LiveText, job: TextJob, error: Exception | None) -> None:
         self._over(live, job, "error")
-        job.tell(_failure(error))
+        _tell(job, _failure(error))
 
     def _written(self, batch: Batch, live: LiveText, job: TextJob, round: Round) -> None:
         """Take in a round; what goes wrong with its text, as with a stop string, ends it alone."""
@@ -264,6 +275,14 @@ class Driver:
         if self._jobs.pop(live, None) is not None:
             self.counters.preemptions += live.preemptions
             self.counters.ended(reason, job)
+
+
+def _tell(job: TextJob, told: ApiError) -> None:
+    """Tell an error to whom it may concern; one who cannot be told is in nobody's way."""
+    try:
+        job.tell(told)
+    except Exception:
+        _log.exception("nobody could be told of an error")
 
 
 def _cut(round: Round, kept: int) -> Round:

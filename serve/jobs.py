@@ -1,8 +1,10 @@
 """What a request comes to: texts to write, whom to tell of each, and what is told."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
 from threading import Lock
 from time import perf_counter
 from typing import Any, Literal
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from ablation.plan.grid import Configuration
 from sampling.grammar.spelling import OFF_WORD
+from sampling.measure.answer import Decode
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.pair.local_engine import LocalEngine
@@ -155,6 +158,16 @@ class Tokens:
         """See `Engine.text`."""
         with self._lock:
             return self._engine.text(ids)
+
+    def decode_keeping(self, marks: Collection[str]) -> Decode:
+        """`decode`, but these special tokens stay in the text."""
+        added = self._engine.pair.tokenizer.added_tokens_decoder
+        there = {id: token.content for id, token in added.items() if token.special and token.content in marks}
+        return partial(self._decode_keeping, there) if there else self.decode
+
+    def _decode_keeping(self, marks: Mapping[int, str], ids: Sequence[int]) -> str:
+        parts = groupby(ids, marks.get)
+        return "".join(mark * len([*some]) if mark else self.decode([*some]) for mark, some in parts)
 
     def decode_all(self, ids: Sequence[int]) -> str:
         """See `LocalEngine.all_text`."""

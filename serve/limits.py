@@ -31,7 +31,8 @@ class ServerLimits:
     key: what a client must know; None: anybody may ask. dialect: of whose server the completions are. rows: of a round
     of all texts at most, each with its drafts and one more. prefill_chunk: rows of prompts beside those, see `Batch`.
     prefixes: MB of rows that are kept for texts that begin in the same way; 0: none are. kv_memory: MB of the rows of
-    texts in progress; 0: what they need.
+    texts in progress; 0: what they need. tool_parser: how the model writes calls of tools; `auto`:
+    as its chat template shows.
     """
 
     size: int = 8
@@ -44,6 +45,7 @@ class ServerLimits:
     prefill_chunk: int = PARAMETERS["prefill_chunk"].default
     prefixes: int = 1000
     kv_memory: int = 0
+    tool_parser: str = "auto"
 
     @property
     def memory(self) -> dict[str, Any]:

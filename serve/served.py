@@ -8,9 +8,10 @@ from ablation.plan.grid import Configuration
 from sampling.engine import Text
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.methods.tables import METHODS
-from sampling.pair.conversation_ids import writes_calls
+from sampling.pair.conversation_ids import reads_tools
 from sampling.pair.local_engine import LocalEngine
 from serve.answers.parts import CLOSES, OPENS, PLAIN, AnswerForm
+from serve.answers.syntax import syntax_of
 from serve.jobs import Tokens
 from serve.limits import ServerLimits, served_values
 from utils.errors import UserError
@@ -38,9 +39,11 @@ class Served:
         return str(tokenizer.get_chat_template()) if tokenizer.chat_template else ""
 
     @cached_property
-    def reads_calls(self) -> bool:
+    def call_syntax(self) -> str | None:
         """See `Model`."""
-        return bool(self.template) and writes_calls(self.engine.pair.tokenizer)
+        if self._limits.tool_parser != "auto":
+            return self._limits.tool_parser
+        return syntax_of(self.template, reads_tools(self.engine.pair.tokenizer)) if self.template else None
 
     def tokenise(
         self, turns: Sequence[str], chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD

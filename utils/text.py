@@ -1,6 +1,7 @@
 """Small rules for text that people gave or read."""
 
 import re
+from collections.abc import Iterable
 
 _SHOWN, _LINE = 60, 400
 # What steers a terminal, breaks a line or turns its direction; and half characters, which no terminal can print.
@@ -49,6 +50,16 @@ def _fitting(line: str) -> str:
 def counted(number: int, noun: str) -> str:
     """The number with its noun: `1 row`, `2,000 rows`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def few(names: Iterable[object], most: int = 5) -> str:
+    """The first names, and how many more there are.
+
+    Example: a, b, c with at most 2 -> "a, b and 1 more".
+    """
+    all_names = [shown(name) for name in names]
+    more = f" and {len(all_names) - most} more" if len(all_names) > most else ""
+    return f"{', '.join(all_names[:most])}{more}"
 
 
 def first_line(error: Exception | str) -> str:

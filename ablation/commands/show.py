@@ -1,6 +1,5 @@
 """Records for people: each distinct answer once, then one table a prompt."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
@@ -30,7 +29,7 @@ from sampling.loading.options import WEIGHTS
 from sampling.measure.sentences import gammas_reached, stages
 from sampling.methods.tables import AR, METHODS
 from utils.device.machine import disturbance
-from utils.text import counted, shown
+from utils.text import counted, few, shown
 
 
 def show_batches(console: Console, records: Sequence[Record]) -> None:
@@ -55,8 +54,11 @@ def show_batches(console: Console, records: Sequence[Record]) -> None:
             if line.target_weights == weights:
                 table.add_row(*map(Text, cells(line)))
         console.print(table)
-    for error, count in Counter(record.error for record in records if record.error is not None).items():
-        console.print(Text(f"{counted(count, 'text')} failed: {shown(error)}", style="red"), soft_wrap=True)
+    for error in dict.fromkeys(record.error for record in records if record.error is not None):
+        failed = [record for record in records if record.error == error]
+        names = few(dict.fromkeys(record.id for record in failed))
+        said = f"{counted(len(failed), 'text')} failed, of {names}: {shown(error)}"
+        console.print(Text(said, style="red"), soft_wrap=True)
     if disturbed := disturbance(record.other_cores for record in records):
         console.print(Text(disturbed, style="yellow"), soft_wrap=True)
     if lines:

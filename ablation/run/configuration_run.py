@@ -130,13 +130,12 @@ class ConfigurationRun:
         texts = _TextQueue(self, watcher)
         for (conversation, place), event in self._events(texts):
             if isinstance(event, FailedText):
-                conversation.fail(place.turn, event.error)
+                texts.failed(conversation, place, event.error)
                 continue
             self._add(place, event)
             if isinstance(event, Round):
                 watcher.round(place, event)
-            if isinstance(event, Finished | WholeAnswer):
-                texts.answered(conversation, place)
+            if isinstance(event, Finished | WholeAnswer) and texts.answered(conversation, place):
                 watcher.ended(place)
         self.seconds = time.perf_counter() - (self.begun or 0.0)
 
@@ -145,9 +144,7 @@ class ConfigurationRun:
         try:
             yield from self._streamed(texts)
         except Exception as error:  # out of memory, or a bug: the others are still worth having
-            if not isinstance(error, UserError):
-                _log.exception("%s failed", self._title)
-            texts.fail(FailedText.of(error).error)
+            texts.fail(_told(error, self._title))
 
     def _streamed(self, texts: "_TextQueue") -> Iterator[tuple[Any, Event]]:
         engine, load, configuration = self.setting.engine, self.setting.load, self.configuration
@@ -245,23 +242,33 @@ class _TextQueue:
             conversation, place = self._next.popleft()
             try:
                 return self._text(conversation, place)
-            except UserError as error:
-                conversation.fail(place.turn, str(error))
+            except Exception as error:
+                self.failed(conversation, place, _told(error, f"prompt {place.prompt.id}"))
         raise StopIteration
 
-    def answered(self, conversation: Conversation, place: PlannedGeneration) -> None:
-        """Ask for the next turn of a conversation, where it is played here."""
+    def answered(self, conversation: Conversation, place: PlannedGeneration) -> bool:
+        """Ask for the next turn of a conversation, where it is played here; whether the answer could be read."""
         run, turn = self._run, place.turn + 1
-        conversation.answered(run.setting.engine.text(run.accounts[place.key].output_ids))
+        try:
+            conversation.answered(run.setting.engine.text(run.accounts[place.key].output_ids))
+        except Exception as error:
+            self.failed(conversation, place, _told(error, f"the answer to prompt {place.prompt.id}"))
+            return False
         if turn in run.turns and turn <= len(conversation.prompt.turns):
             self._next.append((conversation, self._place(conversation, turn)))
+        return True
+
+    def failed(self, conversation: Conversation, place: PlannedGeneration, error: str) -> None:
+        """A text has no answer."""
+        conversation.fail(place.turn, error)
+        self._watcher.failed(place, error)
 
     def fail(self, error: str) -> None:
         """Nothing more will be answered."""
         for conversation, place in self._run.generations():
             account = self._run.accounts.get(place.key)
-            if account is None or account.finish_reason is None:
-                conversation.fail(place.turn, error)
+            if conversation.error_at(place.turn) is None and (account is None or account.finish_reason is None):
+                self.failed(conversation, place, error)
 
     def _place(self, conversation: Conversation, turn: int) -> PlannedGeneration:
         return self._run.setting.place(conversation.prompt, turn, self._run.configuration)
@@ -280,3 +287,10 @@ class _TextQueue:
             run.arrivals[key] = self._arrived_s
         run.begun = run.begun or time.perf_counter()
         return Text((conversation, place), ids, values["length"], run.arrivals.get(key), values["grammar"])
+
+
+def _told(error: Exception, what: str) -> str:
+    """What a record says of an error; the traceback of a bug goes to the log."""
+    if not isinstance(error, UserError):
+        _log.error("%s failed", what, exc_info=error)
+    return FailedText.of(error).error

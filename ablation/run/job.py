@@ -175,3 +175,7 @@ class WatcherPair:
     def ended(self, place: PlannedGeneration) -> None:
         for watcher in self._watchers:
             watcher.ended(place)
+
+    def failed(self, place: PlannedGeneration, error: str) -> None:
+        for watcher in self._watchers:
+            watcher.failed(place, error)

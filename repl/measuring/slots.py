@@ -43,7 +43,7 @@ class BatchSlots(NullWatcher):
     ) -> None:
         self._console, self._decode, self._titles, self._texts = console, decode, titles, texts
         self._slots: dict[RowKey, _Slot] = {}
-        self._heading, self._over = "", 0
+        self._heading, self._over, self._failed = "", 0, 0
         self._pace = PaintPace()
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
 
@@ -62,7 +62,7 @@ class BatchSlots(NullWatcher):
         """Another run begins with the first text."""
         name = place.configuration.name
         load = f"  {place.load.text}" if place.load else ""
-        self._slots, self._over = {}, 0
+        self._slots, self._over, self._failed = {}, 0, 0
         self._heading = f"{self._titles.get(name, name)}{load}"
 
     def prompted(
@@ -84,6 +84,13 @@ class BatchSlots(NullWatcher):
         self._slots.pop(place.key, None)
         self._over += 1
 
+    def failed(self, place: PlannedGeneration, error: str) -> None:
+        """A text is given up: its place is free."""
+        self._slots.pop(place.key, None)
+        self._failed += 1
+        name = self._titles.get(place.configuration.name, place.configuration.name)
+        self._console.print(Text(f"{shown(place.prompt.id)} {name} failed: {shown(error)}", style="red"))
+
     def record(self, record: Record) -> None:
         """What came of a text: the table at the end tells it."""
 
@@ -93,7 +100,9 @@ class BatchSlots(NullWatcher):
 
     def _paint(self) -> None:
         assert self._live is not None
-        heading = Text.assemble((self._heading, "bold"), (f"  {self._over} of {self._texts} texts are whole", "dim"))
+        failed = f", {self._failed} failed" if self._failed else ""
+        told = f"  {self._over} of {self._texts} texts are whole{failed}"
+        heading = Text.assemble((self._heading, "bold"), (told, "dim"))
         self._live.update(Group(heading, self._table()), refresh=True)
 
     def _table(self) -> Table:

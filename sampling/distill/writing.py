@@ -16,11 +16,12 @@ from torch import Tensor
 
 from egag.length_rule import FixedGamma
 from sampling import sequence as decoding
-from sampling.batch import Batch, Request, decode_many
+from sampling.batch import Batch, decode_many
 from sampling.drafter import NullDrafter
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.forward.sharing import SharedRunner
+from sampling.live_text import Request
 from sampling.verify.rejection import RejectionVerifier
 from utils.errors import UserError
 from utils.events import Prefilled, Round

@@ -128,6 +128,10 @@ class ForwardDrafter(Drafter):
         """The forwards of the chains of these sequences, all of which have room; None where each is fed by itself."""
         return None
 
+    def mark(self, seq: Sequence) -> abc.Callable[[], None]:
+        """What takes a sequence's state back to what it is now, as long as no more of its text is known."""
+        return lambda: None
+
     def propose_together(self, seqs: abc.Sequence[Sequence]) -> abc.Sequence[Proposal | None]:
         """Chains whose lengths follow from the rule's gamma alone are drawn side by side."""
         found: list[Proposal | None] = [None] * len(seqs)
@@ -140,17 +144,26 @@ class ForwardDrafter(Drafter):
         }
         drafting = [number for number, count in counts.items() if count]
         mine = [seqs[number] for number in drafting]
-        steps = self.steps_together(mine) if drafting else None
-        if drafting and steps is None:
+        proposals = self._chains(mine, [counts[number] for number in drafting]) if drafting else ()
+        if proposals is None:
             return found
         for number, count in counts.items():
             if not count:
                 found[number] = Proposal.empty(seqs[number].device)
-        if steps is not None:
-            proposals = draft_chains(steps, mine, [counts[number] for number in drafting])
-            for number, proposal in zip(drafting, proposals, strict=True):
-                found[number] = proposal
+        for number, proposal in zip(drafting, proposals, strict=True):
+            found[number] = proposal
         return found
+
+    def _chains(self, seqs: abc.Sequence[Sequence], counts: abc.Sequence[int]) -> abc.Sequence[Proposal] | None:
+        """Chains of so many drafts, drawn side by side; None where each sequence is fed by itself."""
+        back = [self.mark(seq) for seq in seqs]
+        try:
+            steps = self.steps_together(seqs)
+            return None if steps is None else draft_chains(steps, seqs, counts)
+        except Exception:
+            for forget in back:
+                forget()
+            raise
 
     def _captured(self, seq: Sequence, gamma: LengthRule, limit: int, logits: Tensor) -> Proposal | None:
         """The drafts behind logits `[1, V]` as one captured function; None where that cannot be had."""

@@ -81,7 +81,7 @@ class HeadDrafter(ForwardDrafter):
         rows, features, known = state.rows.length, state.features.copy(), state.known
 
         def forget() -> None:
-            state.rows.crop(rows)
+            state.rows.crop(min(rows, state.rows.length))
             state.features, state.known = features, known
 
         return forget

@@ -8,11 +8,11 @@ through the steps behind it, and the others do not notice.
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from utils.device.spare import OUT_OF_MEMORY
+from utils.device.spare import OUT_OF_MEMORY, attempt, each_of
 
 T = TypeVar("T")
 
@@ -57,24 +57,11 @@ def run_single(steps: StepGenerator[T]) -> T:
         return result
 
 
-def attempt(function: Callable[..., T], *arguments: Any) -> T | Exception:
-    """What the function returns, or the error that it raises; an error among its arguments is passed on."""
-    for argument in arguments:
-        if isinstance(argument, Exception):
-            return argument
-    try:
-        return function(*arguments)
-    except OUT_OF_MEMORY:
-        raise
-    except Exception as error:
-        return error
-
-
 def run_batched(generators: Sequence[StepGenerator[T] | Exception]) -> tuple[list[T | Exception], list[float]]:
     """What each generator returns, or the error that it raises; those that request the same model share its forward.
 
     Then the host's seconds for each: its own, and its part of what it shared. In place of a generator an error may
-    stand, which is its result. Raises what a shared forward raises, and where memory runs out.
+    stand, which is its result. Where a shared forward fails, each has its own. Raises where memory runs out.
     """
     results: dict[int, T | Exception] = {}
     pending: dict[int, tuple[StepGenerator[T], ForwardRequest]] = {}
@@ -102,9 +89,9 @@ def run_batched(generators: Sequence[StepGenerator[T] | Exception]) -> tuple[lis
         group = {number: steps for number, (steps, request) in pending.items() if request.executor is executor}
         feeds = [pending.pop(number)[1].feed for number in group]
         begun = time.perf_counter()
-        outputs = executor.run(feeds)
+        outputs = attempt(executor.run, feeds)
         share = (time.perf_counter() - begun) / len(group)
-        for (number, steps), output in zip(group.items(), outputs, strict=True):
+        for (number, steps), output in zip(group.items(), each_of(executor.run, feeds, outputs), strict=True):
             seconds[number] += share
             if isinstance(output, Exception):
                 results[number] = output

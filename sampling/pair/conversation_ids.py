@@ -53,11 +53,6 @@ def reads_tools(tokenizer: PreTrainedTokenizerBase) -> bool:
     return "tools" in all_variables(tokenizer)
 
 
-def writes_calls(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether calls in an answer can be read: the template has Hermes' tags, or is told of tools in Hermes' words."""
-    return CALL_OPENS in str(tokenizer.get_chat_template()) or not reads_tools(tokenizer)
-
-
 def _in_words(messages: Sequence[Message], tools: Sequence[Message]) -> list[Message]:
     """Messages for a template that knows neither tools nor calls: both become text."""
     said = [_as_text(message) for message in messages]

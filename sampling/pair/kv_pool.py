@@ -1,6 +1,7 @@
 """A bound on the keys and values of all models that many texts share: see `BlockRows.fix`."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from weakref import ref
 
@@ -83,3 +84,25 @@ class KVPool:
         heads = [head for kept in self._heads if (head := kept()) is not None]
         caches = [kept.cache for _, kept in self._shared.values()] + [head.cache for head in heads]
         return [cache for cache in caches if isinstance(cache, BlockRows)]
+
+
+class Sharing:
+    """What makes models for the texts of an engine's batches, within a memory or not."""
+
+    def __init__(self) -> None:
+        self._pool: KVPool | None = None
+
+    def within(self, megabytes: int) -> Callable[[Any], SharedModel]:
+        """See `Pair.share`; megabytes: of keys and values at most, 0 = what texts need."""
+        from sampling.pair.share import shared_runner  # with transformers, which a lean model alone needs not
+
+        if not megabytes:
+            self._pool = None
+            return shared_runner
+        if self._pool is None or self._pool.megabytes != megabytes:
+            self._pool = KVPool(megabytes, partial(shared_runner, blocks=True))
+        return self._pool
+
+    def room(self, target: SharedModel, texts: int, rows: int) -> MemoryRoom | None:
+        """What texts of a target must fit in, see `KVPool.room`; None where memory is not bounded."""
+        return None if self._pool is None else self._pool.room(target, texts, rows)

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeGuard
 
-from sampling.batch import Batch, Request
+from sampling.batch import Batch
 from sampling.drafter import Drafter
 from sampling.engine import Engine, Text
 from sampling.forward.runner import WholeRunner
+from sampling.live_text import Request
 from sampling.logits_probe import LogitsProbe
 from sampling.pair.pair import Pair
 from sampling.pair.profile import LatencyProfile

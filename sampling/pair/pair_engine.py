@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from egag.length_rule import FixedGamma, LengthRule
-from sampling.batch import Batch, Request, decode_many
+from sampling.batch import Batch, decode_many
 from sampling.beam import BeamSearch
 from sampling.drafter import Drafter
 from sampling.engine import Description, Text
@@ -17,9 +17,9 @@ from sampling.forward.noise_floor import NoiseFloor
 from sampling.forward.prefixes.use import Prefixes
 from sampling.forward.referee import RefereeResult, refereed
 from sampling.forward.runner import Runner, WholeRunner
-from sampling.forward.sharing import SharedModel
 from sampling.forward.traffic import Traffic
 from sampling.grammar.spelling import OFF_WORD
+from sampling.live_text import Request
 from sampling.logits_probe import LogitsProbe
 from sampling.loop import decode
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
@@ -28,10 +28,10 @@ from sampling.methods.method import Method
 from sampling.methods.tables import METHODS, SEARCHES
 from sampling.methods.verifiers import make_verifier
 from sampling.pair.kept_drafting import KeptDrafting
-from sampling.pair.kv_pool import KVPool
+from sampling.pair.kv_pool import Sharing
 from sampling.pair.pair import Pair
 from sampling.pair.pair_messages import out_of_memory
-from sampling.pair.processing import processor_of
+from sampling.pair.processing import processor_of, request_of
 from sampling.pair.profile import LatencyProfile, plain_cost
 from sampling.pair.profile_store import with_stored
 from sampling.prefilled.shared import Prefills
@@ -59,7 +59,7 @@ class PairEngine:
         self.pair = pair
         self._kept = KeptDrafting()
         self._formats: dict[str, PairEngine] = {}
-        self._pool: KVPool | None = None
+        self._sharing = Sharing()
         self.raw: LogitsProbe | None = None
         self.prefills: Prefills | None = None
 
@@ -146,7 +146,7 @@ class PairEngine:
     ) -> Iterator[tuple[Any, Event]]:
         """See `Engine.stream_many`."""
         many = self.batch(name, values, batch, run)
-        requests = map(partial(self.request, name, values), texts)  # goes on after its end, unlike a generator
+        requests = map(partial(request_of, partial(self.request, name, values)), texts)  # goes on after its end
         events = ((live.request.tag, event) for live, event in decode_many(many, requests))
         return self._within_memory(events, many.target.device)
 
@@ -155,13 +155,11 @@ class PairEngine:
 
         A named run begins without prefixes. Raises `UserError` where the method cannot run, or not so.
         """
-        from sampling.pair.share import shared_runner  # with transformers, which a lean model alone needs not
-
         method, pair, settings = self._asked(name, values)
         if method.search or not values["cache"]:
             what = method.name if method.search else "cache off"
             raise UserError(f"batch {size} and {what} given; expected no batch, or another method with a cache")
-        share = self._sharing(values["kv_memory"], shared_runner)
+        share = self._sharing.within(values["kv_memory"])
         target, key = share(pair.runner(method)), run or name
         drafter = self._kept.drafter(method, replace(pair, share=share), settings, key)
         return Batch(
@@ -172,19 +170,10 @@ class PairEngine:
             size,
             lambda seq: self._kept.keep_rule(method, key, seq.rule),
             plain_cost(pair.profile),
-            room=share.room(target, size, method.most_rows(settings)) if isinstance(share, KVPool) else None,
+            room=self._sharing.room(target, size, method.most_rows(settings)),
             prefill_chunk=values["prefill_chunk"],
             prefixes=self._kept.prefixes(values, run or "", new=run is not None),
         )
-
-    def _sharing(self, megabytes: int, shared_runner: Callable[..., SharedModel]) -> Callable[[Any], SharedModel]:
-        """What makes models for many sequences, within so much memory."""
-        if not megabytes:
-            self._pool = None
-            return shared_runner
-        if self._pool is None or self._pool.megabytes != megabytes:
-            self._pool = KVPool(megabytes, partial(shared_runner, blocks=True))
-        return self._pool
 
     def request(self, name: str, values: Mapping[str, Any], text: Text) -> Request:
         """A text as such a batch takes it, with the values that are its own: length, processor and seed."""
@@ -299,12 +288,9 @@ class PairEngine:
         yield from decoded(handover=handover)
 
     def _within_memory(self, events: Iterator[T], device: torch.device) -> Iterator[T]:
-        """The same events; caches begin anew where memory runs out (`UserError` says what helps) or they hold NaN."""
+        """The same events; caches begin anew where memory runs out (`UserError` says what helps) or may hold NaN."""
         try:
             yield from events
-        except NoDistribution:
-            self.renew()
-            raise
         except OUT_OF_MEMORY as error:
             self.renew()
             error.__traceback__ = error.__context__ = None  # its frames hold tensors
@@ -312,3 +298,7 @@ class PairEngine:
             drop_all()
             info = self.pair.target_info
             raise UserError(out_of_memory(device, error, info.stored, info.graphs)) from error
+        except Exception as error:
+            if isinstance(error, NoDistribution) or not isinstance(error, UserError):
+                self.renew()
+            raise

@@ -1,9 +1,14 @@
 """From the settings that say how tokens are chosen to the processor of a pair's texts."""
 
+from collections.abc import Callable
+
+from sampling.engine import Text
 from sampling.grammar.spelling import OFF_WORD
+from sampling.live_text import Request
 from sampling.methods.choices import make_processor
 from sampling.pair.pair import Pair
-from utils.logits_processor import LogitsProcessor
+from utils.device.spare import attempt
+from utils.logits_processor import GreedyProcessor, LogitsProcessor
 from utils.parameter import ChosenPart
 
 
@@ -19,3 +24,11 @@ def processor_of(pair: Pair, chosen: ChosenPart, grammar: str = OFF_WORD) -> Log
     from sampling.grammar.vocabulary import vocabulary_of
 
     return constrained(processor, vocabulary_of(pair.tokenizer, pair.target.vocab_size, pair.stop), grammar)
+
+
+def request_of(make: Callable[[Text], Request], text: Text) -> Request:
+    """What is made of a text, or in place of its error a request that fails with it."""
+    made = attempt(make, text)
+    if isinstance(made, Request):
+        return made
+    return Request(list(text.prompt), GreedyProcessor(), text.length, 0, tag=text.tag, error=made)

@@ -9,8 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from sampling.batch import Batch, Request, decode_many
+from sampling.batch import Batch, decode_many
 from sampling.forward.runner import catch_up
+from sampling.live_text import Request
 from sampling.methods.choices import make_processor
 from sampling.methods.method import Method
 from sampling.methods.tables import DRAFTERS

@@ -82,6 +82,8 @@ class EagerVerification:
                 results[members[0]] = error
                 return
             for member in members:
+                seq = feeds[member].seq
+                seq.rng.at(seq.position)  # what was drawn for all is drawn once more
                 yield from self._packed(feeds, [member], results)
 
 

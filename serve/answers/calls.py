@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from json import JSONDecoder
 from typing import Any, Protocol
 
+from serve.answers.syntax import SYNTAXES, CallSyntax
 from serve.answers.writing import begun
-from utils.errors import UserError
-from utils.json_text import read_json
 
-OPENS, CLOSES = "<tool_call>", "</tool_call>"
 _BEGUN = re.compile(r'\{"name": "([\w-]+)", "arguments": ')
 _BETWEEN = "[], \n"
 
@@ -46,13 +44,14 @@ class NoCalls:
 class _Numbered:
     """Counts the calls of an answer, each with an id of its own."""
 
-    def __init__(self, tools: Collection[str]) -> None:
-        self.tools, self.count, self.held = tools, 0, ""
+    def __init__(self, tools: Collection[str], syntax: CallSyntax) -> None:
+        self.tools, self.syntax, self.count, self.held = tools, syntax, 0, ""
 
     def call(self, name: str, arguments: str) -> ToolCallPiece:
         """The next call."""
         self.count += 1
-        return ToolCallPiece(self.count - 1, arguments, f"call_{uuid.uuid4().hex[:24]}", name)
+        unique, length = uuid.uuid4().hex, self.syntax.id_length
+        return ToolCallPiece(self.count - 1, arguments, unique[:length] if length else f"call_{unique[:24]}", name)
 
 
 class ArgumentsReader(_Numbered):
@@ -88,63 +87,75 @@ class ListReader(_Numbered):
         return self.held if last else "", calls
 
 
-class TagsReader(_Numbered):
-    """Calls stand between tags in other text, as Hermes and Qwen write them; space at the tags is no content."""
+class SyntaxReader(_Numbered):
+    """Calls stand in other text, as a model writes them; space at their marks is no content."""
 
-    inside = False
+    def __init__(self, tools: Collection[str], syntax: CallSyntax) -> None:
+        super().__init__(tools, syntax)
+        self._inside = self._said = False
+        self._opened = ""
 
     def push(self, text: str, last: bool) -> tuple[str, Sequence[ToolCallPiece]]:
-        """See `CallsReader.push`. What stands between tags and is no call of a known tool stays content."""
+        """See `CallsReader.push`. What stands at the place of calls and is none of a known tool stays content."""
         self.held += text
         content, calls = "", list[ToolCallPiece]()
         while True:
-            before, tag, behind = self.held.partition(CLOSES if self.inside else OPENS)
-            if not tag and not (last and self.inside):
+            if not self._inside and not self._open():
                 break
-            self.held = behind
-            if not self.inside:
-                content, self.inside = content + before.rstrip(), True
+            if not self._inside:
+                before, _, self.held = self.held.partition(self._opened)
+                content, self._inside = content + before.rstrip(), True
+            inner, closed, behind = self._closed()
+            if not closed and not last:
+                break
+            self.held, self._inside = behind, False
+            found = self.syntax.read(inner)
+            if found is None or any(name not in self.tools for name, _ in found):
+                content += f"{self._opened}{inner}{closed}"
+                self._said = True
+                if not closed:
+                    break
                 continue
-            self.inside, named = False, _named(before, self.tools)
-            if named is None:
-                content += f"{OPENS}{before}{tag}"
-            else:
-                calls.append(self.call(*named))
+            calls += [self.call(name, _written(arguments)) for name, arguments in found]
+        self._said |= bool(content.strip())
         return content + self._told(last), calls
+
+    def _open(self) -> bool:
+        """Whether calls begin in what is held: at a mark, or at the beginning of the answer without one."""
+        self._opened = self.syntax.opens
+        if self.syntax.opens in self.held:
+            return True
+        self._opened = ""
+        bare = bool(self.syntax.bare) and not self._said and not self.count
+        self._inside = bare and self.held.lstrip().startswith(self.syntax.bare)
+        return self._inside
+
+    def _closed(self) -> tuple[str, str, str]:
+        """What stands between the marks, the closing one, and what follows; empty where it is not there yet."""
+        return self.held.partition(self.syntax.closes) if self.syntax.closes else (self.held, "", "")
 
     def _told(self, last: bool) -> str:
         """The content that may be told of what is held."""
-        if self.inside:
+        if self._inside:
             return ""
         if self.count:
             self.held = self.held.lstrip()
-        told = self.held if last else self.held[: len(self.held) - begun(self.held, OPENS)].rstrip()
+        told = self.held if last else self.held[: len(self.held) - begun(self.held, self.syntax.opens)].rstrip()
         self.held = self.held[len(told) :]
+        self._said |= bool(told)
         return told
 
 
-def calls_reader(kind: str, tools: Collection[str]) -> CallsReader:
+def calls_reader(kind: str, tools: Collection[str], syntax: str) -> CallsReader:
     """The reader of a way to write calls: see `AnswerForm`."""
-    return _READERS[kind](tools)
+    return _READERS[kind](tools, SYNTAXES[syntax])
 
 
-_READERS: Mapping[str, Callable[[Collection[str]], CallsReader]] = {
-    "tags": TagsReader,
+_READERS: Mapping[str, Callable[[Collection[str], CallSyntax], CallsReader]] = {
+    "written": SyntaxReader,
     "list": ListReader,
     "arguments": ArgumentsReader,
 }
-
-
-def _named(text: str, tools: Collection[str]) -> tuple[str, str] | None:
-    """Name and arguments of a call; None where it is none, or of no known tool."""
-    try:
-        value = read_json(text.strip())
-    except UserError:
-        return None
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or value["name"] not in tools:
-        return None
-    arguments = value.get("arguments", value.get("parameters", {}))
-    return (value["name"], _written(arguments)) if isinstance(arguments, dict) else None
 
 
 def _written(arguments: Any) -> str:

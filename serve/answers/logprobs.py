@@ -5,13 +5,14 @@ They come before temperature, penalties, biases and grammars, as vLLM's `raw_log
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sampling.forward.runner import Runner
-from utils.errors import UserError
+from utils.errors import NoDistribution, UserError
 from utils.events import Round
 
 _LEAST = -9999.0
@@ -39,9 +40,14 @@ def emitting_rows(logits: Tensor, round: Round) -> Tensor:
 
 @torch.inference_mode()
 def token_logprobs(logits: Tensor, tokens: Sequence[int], most: int) -> list[TokenLogprob]:
-    """Of each token, by its row of raw logits `[m, V]`; with the `most` best of each row."""
+    """Of each token, by its row of raw logits `[m, V]`; with the `most` best of each row.
+
+    Raises `NoDistribution` where logits are NaN.
+    """
     exact = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), -1)
     own = exact.gather(1, torch.tensor(list(tokens), device=exact.device).unsqueeze(1)).squeeze(1).tolist()
+    if any(map(isnan, own)):
+        raise NoDistribution("model")
     best = exact.topk(min(most, exact.shape[1]))
     found = []
     for token, value, ids, values in zip(tokens, own, best.indices.tolist(), best.values.tolist(), strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 from sampling.measure.metrics import RunMetrics
 from serve.answers.logprobs import TokenLogprob
-from serve.answers.replies import ReplyObjects, by_round
+from serve.answers.replies import ERROR, ReplyObjects, by_round
 from serve.errors import ApiError, wrong_field
 from utils.errors import UserError, one_of
 from utils.json_text import read_json
@@ -26,7 +26,7 @@ class FastDeployReply(ReplyObjects):
         if "token_ids" in choice:
             choice["completion_token_ids"] = choice.pop("token_ids")
         metrics = self.jobs[number].metrics
-        if reason is not None and self.drafts(number):
+        if reason not in (None, ERROR) and self.drafts(number):
             emitted = metrics.tokens_by_round
             rejected = sum(drafted - accepted for accepted, drafted in by_round(metrics))
             heads = [sum(count > place for count in emitted) for place in range(max(emitted))]

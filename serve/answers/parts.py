@@ -14,14 +14,16 @@ State = Literal["before", "inside", "closed", "behind"]
 class AnswerForm:
     """What an answer's text may hold. thinks: reasoning before the answer, in `<think>` tags.
 
-    open: the prompt has opened them already. calls: how calls of tools are written: `tags` as Hermes does, `list` as
-    JSON, `arguments` of one tool alone, or empty for no calls. tools: the names that may be called.
+    open: the prompt has opened them already. calls: how calls of tools are written: `written` as the model writes
+    them in its syntax, `list` as JSON, `arguments` of one tool alone, or empty for no calls. tools: the names that may
+    be called. syntax: see `serve.answers.syntax`.
     """
 
     thinks: bool = False
     open: bool = False
-    calls: Literal["", "tags", "list", "arguments"] = ""
+    calls: Literal["", "written", "list", "arguments"] = ""
     tools: tuple[str, ...] = ()
+    syntax: str = "hermes"
 
 
 PLAIN = AnswerForm()
@@ -45,7 +47,7 @@ class AnswerParts:
     def __init__(self, form: AnswerForm) -> None:
         self.form, self.called = form, False
         self._thinking = _Thinking(form)
-        self._calls = calls_reader(form.calls, form.tools) if form.calls else NoCalls()
+        self._calls = calls_reader(form.calls, form.tools, form.syntax) if form.calls else NoCalls()
 
     def push(self, text: str, last: bool = False) -> AnswerDelta:
         """What this text adds. last: nothing follows, so nothing is held back."""

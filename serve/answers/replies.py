@@ -2,8 +2,9 @@
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from ablation.results.column import measured
@@ -14,8 +15,12 @@ from sampling.methods.tables import METHODS
 from serve.answers.calls import ToolCallPiece
 from serve.answers.logprobs import Spelled, TokenLogprob
 from serve.answers.parts import AnswerParts
-from serve.jobs import AnswerEnd, ParsedRequest, ServedPiece, TextJob
+from serve.errors import ApiError
+from serve.jobs import AnswerEnd, ParsedRequest, ServedPiece, TextJob, Told
 
+ERROR = "error"
+"""Why one of several texts ended that failed; the choice has an error object then."""
+NO_ERRORS: Mapping[int, ApiError] = MappingProxyType({})
 _ELSEWHERE = ("output_ids", "prompt_tokens", "new_tokens", "finish_reason", "score")
 
 
@@ -29,14 +34,18 @@ class ReplyObjects:
         self._parts = [AnswerParts(asked.form) for _ in jobs]
         self._begun = set[int]()
 
-    def whole(self, texts: Sequence[str], reasons: Sequence[str]) -> dict[str, Any]:
-        """The response once all texts are there."""
+    def whole(
+        self, texts: Sequence[str], reasons: Sequence[str], errors: Mapping[int, ApiError] = NO_ERRORS
+    ) -> dict[str, Any]:
+        """The response once all texts are there. errors: of those that failed, by their numbers."""
         choices = [
             self._choice(number, *text_and_reason, job.metrics.output_ids, job.logprobs)
             for number, (job, text_and_reason) in enumerate(
                 zip(self.jobs, zip(texts, reasons, strict=True), strict=True)
             )
         ]
+        for number, error in errors.items():
+            choices[number] |= error.as_dict()
         return self._object(choices, chunk=False) | self._counts()
 
     def first(self, number: int) -> dict[str, Any] | None:
@@ -46,12 +55,18 @@ class ReplyObjects:
         delta = {"role": "assistant", "content": ""}
         return self._object([{"index": number, "delta": delta, "logprobs": None, "finish_reason": None}], chunk=True)
 
-    def told(self, number: int, piece: ServedPiece | AnswerEnd) -> dict[str, Any]:
-        """The chunk of what a round added to one text, or of its end; with the counts so far where they are asked."""
-        if isinstance(piece, AnswerEnd):
+    def told(self, number: int, piece: Told) -> dict[str, Any]:
+        """The chunk of what a round added to one text, or of its end; with the counts so far where they are asked.
+
+        Where one of several texts has failed, its choice has the error.
+        """
+        if isinstance(piece, ServedPiece):
+            told = self.chunk(number, piece.text, piece.ids, logprobs=piece.logprobs)
+        elif isinstance(piece, AnswerEnd):
             told = self.chunk(number, piece.text, (), piece.reason)
         else:
-            told = self.chunk(number, piece.text, piece.ids, logprobs=piece.logprobs)
+            told = self.chunk(number, "", (), ERROR)
+            told["choices"][0] |= piece.as_dict()
         return {**told, "usage": self._usage()} if self.asked.usage_by_chunk else told
 
     def chunk(

@@ -51,7 +51,7 @@ _CHAT = ("messages", "max_completion_tokens", "top_logprobs", TOOLS, CHOICE, PAR
 class Model(Protocol):
     """What reading a request asks of the models.
 
-    places: texts that may run and wait. reads_calls: whether calls of tools in an answer can be read.
+    places: texts that may run and wait. call_syntax: how calls of tools in an answer are written; None: not known.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Model(Protocol):
     default: Configuration
 
     @property
-    def reads_calls(self) -> bool: ...
+    def call_syntax(self) -> str | None: ...
 
     def tokenise(
         self, turns: Sequence[str], chat: bool, system: str | None = None, variables: TemplateVariables = UNTOLD
@@ -120,16 +120,16 @@ def read_chat(content: bytes, model: Model) -> ParsedRequest:
     fields = Fields.read(content, (*_COMMON, *_CHAT))
     check_model(fields, model)
     tools = requested_tools(fields)
-    if tools.choice == "auto" and not model.reads_calls:
-        raise wrong_field(
-            CHOICE, "auto", f"none, required or a function: how {model.name} writes calls is not known here"
-        )
+    if tools.choice == "auto" and model.call_syntax is None:
+        expected = f"none, required or a function, as how {model.name} writes calls is not known; see --tool-parser"
+        raise wrong_field(CHOICE, "auto", expected)
     ids = tuple(chat_ids(fields, model, tools))
     order = replace(_order(fields, model), logprobs=_chat_logprobs(fields))
     thought, grammar = model.thinking(ids), _tool_grammar(order, tools)
     order = replace(order, grammar=grammar or order.grammar)
     opened = thought.open and order.grammar == OFF_WORD  # a grammar holds from the first token on
-    form = replace(tools.form, thinks=thought.thinks, open=opened)
+    syntax = model.call_syntax or tools.form.syntax
+    form = replace(tools.form, thinks=thought.thinks, open=opened, syntax=syntax)
     read = _request(fields, model, "chat", order, [(ids, _length(fields, model, ids))])
     return replace(read, form=form)
 

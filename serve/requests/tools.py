@@ -35,7 +35,7 @@ class ToolUse:
     @property
     def form(self) -> AnswerForm:
         """How calls stand in the text of an answer."""
-        kinds: Mapping[str, Any] = {"auto": "tags", "required": "list", "named": "arguments"}
+        kinds: Mapping[str, Any] = {"auto": "written", "required": "list", "named": "arguments"}
         return AnswerForm(calls=kinds.get(self.choice, ""), tools=self.called)
 
     def grammar(self) -> str:

@@ -14,10 +14,11 @@ from scipy.special import chdtri
 
 from egag.drafter_chooser import DrafterChooser
 from egag.length_rule import FixedGamma, LengthRule
-from sampling.batch import Batch, Request, decode_many
+from sampling.batch import Batch, decode_many
 from sampling.drafter import Drafter, proposal_of
 from sampling.forward.runner import prefill
 from sampling.forward.tree import depths
+from sampling.live_text import Request
 from sampling.loop import decode
 from sampling.measure.metrics import RunMetrics
 from sampling.pair.pair import Pair

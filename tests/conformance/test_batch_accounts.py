@@ -8,10 +8,11 @@ import pytest
 import sampling.sequence
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.length_rule import FixedGamma, LengthRule
-from sampling.batch import Batch, LiveText, Request
+from sampling.batch import Batch
 from sampling.drafter import Drafter, NullDrafter
 from sampling.engine import Text
 from sampling.forward.sharing import SequenceSlot
+from sampling.live_text import LiveText, Request
 from sampling.methods.settings import Settings
 from sampling.methods.tables import METHODS
 from sampling.pair.pair_engine import PairEngine

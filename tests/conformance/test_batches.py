@@ -12,7 +12,7 @@ import torch
 import sampling.sequence
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.length_rule import FixedGamma
-from sampling.batch import Batch, Request, decode_many
+from sampling.batch import Batch, decode_many
 from sampling.drafter import Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.forward import sharing
@@ -25,6 +25,7 @@ from sampling.forward.kernels.scores import Masks
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner, Runner
 from sampling.forward.sharing import SharedModel, SharedRunner
+from sampling.live_text import Request
 from sampling.loop import decode
 from sampling.methods.verifiers import VERIFIERS
 from sampling.pair.model_info import ModelInfo

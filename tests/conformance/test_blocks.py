@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sampling.batch import Batch, Request, decode_many
+from sampling.batch import Batch, decode_many
 from sampling.forward import sharing
 from sampling.forward.caches import blocks
 from sampling.forward.caches.blocks import BlockRows
@@ -18,6 +18,7 @@ from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner, feed
 from sampling.forward.sharing import SequenceSlot, SharedRunner
+from sampling.live_text import Request
 from sampling.pair import share
 from sampling.pair.share import shared_runner
 from tests.conformance.matrix import case

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from sampling import reading
-from sampling.batch import Batch, Request, decode_many
+from sampling.batch import Batch, decode_many
 from sampling.drafter import Drafter
 from sampling.forward.caches import attention_metadata
 from sampling.forward.runner import ModelRunner
 from sampling.forward.sharing import SharedModel, SharedRunner
+from sampling.live_text import Request
 from sampling.reading import Reading
 from tests.conformance.matrix import TREES, case, ways
 from tests.conformance.suite import Case

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from sampling.batch import Batch, Request, decode_many
+from sampling.batch import Batch, decode_many
 from sampling.grammar.constraint import TextConstraint
 from sampling.grammar.matching import Matching
+from sampling.live_text import Request
 from sampling.methods.tables import DRAFTERS
 from sampling.proof.memo import memorised
 from tests.conformance import suite

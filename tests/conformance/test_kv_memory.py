@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from sampling.batch import Batch, Request, decode_many
+from sampling.batch import Batch, decode_many
 from sampling.drafter import NullDrafter
 from sampling.forward.caches import blocks
 from sampling.forward.caches.blocks import BlockRows, OutOfBlocks
 from sampling.forward.prefixes.use import PrefixCache
 from sampling.forward.sharing import SharedRunner
+from sampling.live_text import Request
 from sampling.loop import decode
 from sampling.memory_room import MemoryRoom
 from tests.conformance.matrix import case

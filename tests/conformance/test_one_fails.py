@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 import sampling.sequence
+from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.length_rule import FixedGamma, LengthRule
-from sampling.batch import Batch, Request, decode_many
+from sampling.batch import Batch, decode_many
 from sampling.drafter import Drafter, NullDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner
+from sampling.live_text import Request
 from sampling.loop import decode
 from sampling.methods.settings import Settings
 from sampling.pair.model_info import ModelInfo
@@ -137,6 +139,9 @@ class Raising(NullDrafter):
     def observe(self, seq: sampling.sequence.Sequence, round: Round) -> None:
         self._meet("observe", seq)
 
+    def finish(self, seq: sampling.sequence.Sequence) -> None:
+        self._meet("finish", seq)
+
 
 @pytest.mark.parametrize("where", ["begin", "propose", "observe"])
 @pytest.mark.parametrize("chunk", CHUNKS)
@@ -162,6 +167,87 @@ def test_a_processor_that_fails_on_a_text() -> None:
     texts, errors = said([*decode_many(batch_of(made, NullDrafter(), 3), requests(Picky()))])
     assert errors == dict.fromkeys((1, 4), "ZeroDivisionError: planted")
     assert texts == {at: alone(made, NullDrafter(), GreedyProcessor(), at) for at in HEALTHY}
+
+
+class Poor(FixedGamma):
+    """A rule that fails in its update, or as it hears of costs, of one text alone."""
+
+    def __init__(self, fails: str) -> None:
+        super().__init__(2)
+        self.fails = fails
+
+    def use_cost_model(self, cost_model: CostModel) -> None:
+        if self.fails == "use_cost_model":
+            raise ZeroDivisionError("planted")
+
+    def update(self, round: Round) -> None:
+        if self.fails == "update":
+            raise ZeroDivisionError("planted")
+
+
+@pytest.mark.parametrize("fails", ["use_cost_model", "update"])
+def test_a_rule_that_fails_on_a_text(fails: str) -> None:
+    made = pair(sick=False)
+    batch, asked = batch_of(made, NullDrafter(), 3), requests(GreedyProcessor())
+    first = iter(["", fails, "", ""])
+    batch.rule = lambda: Poor(next(first, ""))
+    batch_requests = [asked[0], replace(asked[1], price=ASSUMED_COSTS), asked[2], asked[3]]
+    if fails == "use_cost_model":  # not before a round
+        batch_requests[1] = asked[1]
+    live = [batch.admit(request)[0] for request in batch_requests[:3]]
+    if fails == "use_cost_model":
+        object.__setattr__(live[1], "request", replace(asked[1], price=ASSUMED_COSTS))
+    told = [(one, event) for _ in range(8) if batch.live for one, event in batch.play()]
+    assert {one.request.tag: event.error for one, event in told if isinstance(event, FailedText)} == {
+        1: "ZeroDivisionError: planted"
+    }
+    for one in (live[0], live[2]):
+        assert one.seq.tokens[one.seq.prompt_length :] == alone(made, NullDrafter(), GreedyProcessor(), one.request.tag)
+
+
+def test_who_watches_a_text_and_fails() -> None:
+    def fails(logits: Tensor, round: Round) -> None:
+        raise ZeroDivisionError("planted")
+
+    made = pair(sick=False)
+    asked = [replace(one, watch=fails) if one.tag in (1, 4) else one for one in requests(GreedyProcessor())]
+    texts, errors = said([*decode_many(batch_of(made, NullDrafter(), 3), asked)])
+    assert errors == dict.fromkeys((1, 4), "ZeroDivisionError: planted")
+    assert texts == {at: alone(made, NullDrafter(), GreedyProcessor(), at) for at in HEALTHY}
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_drafter_that_cannot_learn_from_a_finished_text(size: int) -> None:
+    """It is told when its turn to be learnt from comes, which may be rounds behind its end."""
+    made = pair(sick=False)
+    events = [*decode_many(batch_of(made, Raising("finish"), size), requests(GreedyProcessor()))]
+    texts, errors = said(events)
+    assert errors == dict.fromkeys((1, 4), "ZeroDivisionError: planted")
+    assert {at: texts[at] for at in HEALTHY} == {
+        at: alone(made, NullDrafter(), GreedyProcessor(), at) for at in HEALTHY
+    }
+
+
+class Bold(NullDrafter):
+    """Drafts the bad token for one text, in every second round."""
+
+    def propose(self, seq: sampling.sequence.Sequence, gamma: LengthRule, limit: int) -> Proposal:
+        if seq.tokens[0] != 6 or seq.rounds % 2 or not limit:
+            return super().propose(seq, gamma, limit)
+        return Proposal(torch.tensor([BAD, 1, 1][:limit]))
+
+
+@pytest.mark.parametrize("processor", [GreedyProcessor(), SAMPLED])
+def test_a_draft_whose_rows_are_none(processor: LogitsProcessor) -> None:
+    """A row that is NaN reaches those before it, so its text ends in that round, as alone, and leaves nothing."""
+    made = pair()
+    batch, asked = batch_of(made, Bold(), 4), [one for one in requests(processor) if one.tag in HEALTHY]
+    texts, errors = said([*decode_many(batch, asked)])
+    with refused("model", error=NoDistribution):
+        alone(made, Bold(), processor, 2)
+    assert errors == {2: str(NoDistribution("model"))}
+    assert texts == {at: alone(made, Bold(), processor, at) for at in HEALTHY if at != 2}
+    assert batch.target.cache.keys.isfinite().all() and batch.target.cache.values.isfinite().all()
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)

@@ -10,7 +10,7 @@ import pytest
 from torch import Tensor
 
 from egag.length_rule import FixedGamma
-from sampling.batch import Batch, Request, decode_many
+from sampling.batch import Batch, decode_many
 from sampling.drafter import NullDrafter
 from sampling.forward.caches import blocks
 from sampling.forward.caches.blocks import BlockRows
@@ -21,6 +21,7 @@ from sampling.forward.prefixes.tree import Node, PrefixTree
 from sampling.forward.prefixes.use import PrefixCache, PrefixUse
 from sampling.forward.runner import ModelRunner, feed
 from sampling.forward.sharing import SharedModel, SharedRunner
+from sampling.live_text import Request
 from sampling.loop import decode
 from sampling.pair.pair import Pair
 from sampling.verify.rejection import RejectionVerifier

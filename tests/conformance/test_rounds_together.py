@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from sampling.batch import Batch, Request, decode_many
+from sampling.batch import Batch, decode_many
 from sampling.drafters import chains, forward_drafter
 from sampling.forward.runner import ModelRunner
 from sampling.forward.sharing import SharedRunner
 from sampling.heads.recurrent_graphs import RecurrentGraphs
 from sampling.heads.recurrent_runner import RecurrentRunner
+from sampling.live_text import Request
 from sampling.pair.kept_heads import KeptHeads
 from sampling.verify import proposals
 from tests.conformance.matrix import case

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from egag.length_rule import FixedGamma
-from sampling.batch import Batch, Request, decode_many
+from sampling.batch import Batch, decode_many
 from sampling.drafter import Drafter
 from sampling.forward.kernels import int4, int8
 from sampling.forward.kernels.formats import FORMATS
@@ -16,6 +16,7 @@ from sampling.forward.models import lean
 from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.forward.sharing import SharedRunner
+from sampling.live_text import Request
 from sampling.loop import decode
 from sampling.methods.tables import DRAFTERS
 from sampling.pair.pair import Pair

@@ -34,7 +34,7 @@ class Sixty:
     ) -> list[int]:
         return [1 if chat else 2] * sum(map(len, turns))
 
-    reads_calls: bool = False
+    call_syntax: str | None = None
 
     def encode_messages(
         self,

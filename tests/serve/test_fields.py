@@ -89,6 +89,52 @@ def test_a_bias_holds_under_every_method(served: Running) -> None:
         assert found.token_ids == alone(served, prompt, 12, processor=processor).output_ids != plain.token_ids
 
 
+CHANGES: list[dict[str, Any]] = [
+    {"presence_penalty": 1.5},
+    {"frequency_penalty": 1.5},
+    {"repetition_penalty": 1.8},
+    {"logit_bias": {"20": 100, "30": -100}},
+    {"min_tokens": 9, "ignore_eos": False},
+    {"ignore_eos": True},
+    {"presence_penalty": 1.0, "repetition_penalty": 1.3, "logit_bias": {"25": 3}, "min_tokens": 4},
+]
+
+
+@pytest.mark.parametrize("chat", [False, True], ids=["completion", "chat"])
+@pytest.mark.parametrize("fields", CHANGES, ids=lambda fields: ", ".join(fields))
+def test_what_changes_logits_changes_drafts_alike(served: Running, fields: dict[str, Any], chat: bool) -> None:
+    """Ids and log-probabilities are plain decoding's, through the official client."""
+    own = {name: fields[name] for name in ("presence_penalty", "frequency_penalty", "logit_bias") if name in fields}
+    client, found = served.client(), []
+    for method in ("target", "speculative", "suffix"):
+        extra = {name: value for name, value in fields.items() if name not in own}
+        extra |= {"speculative": {"method": method}, "return_token_ids": True}
+        more: dict[str, Any] = {"max_tokens": 12, **GREEDY, **own, "extra_body": extra}
+        if chat:
+            answer: Any = client.chat.completions.create(messages=SAID, logprobs=True, top_logprobs=3, **more)
+            logprobs = [
+                [each.logprob, *(best.logprob for best in each.top_logprobs)]
+                for each in answer.choices[0].logprobs.content
+            ]
+        else:
+            answer = client.completions.create(prompt="abab ab", logprobs=3, **more)
+            logprobs = [sorted(best.values()) for best in answer.choices[0].logprobs.top_logprobs]
+        found.append((answer.choices[0].token_ids, logprobs))
+    plain, *others = found
+    for ids, logprobs in others:
+        assert ids == plain[0]
+        assert all(each == pytest.approx(told, abs=1e-4) for each, told in zip(logprobs, plain[1], strict=True))
+
+
+def test_a_least_probability_of_one_leaves_the_best_token(served: Running) -> None:
+    client, extra = served.client(), {"return_token_ids": True, "speculative": {"method": "speculative"}}
+    asked: dict[str, Any] = {"model": "tiny", "prompt": "abab", "max_tokens": 12}
+    best: Any = client.completions.create(**asked, temperature=0, extra_body=extra)
+    drawn: Any = client.completions.create(**asked, temperature=1, seed=3, extra_body={**extra, "min_p": 1.0})
+    free: Any = client.completions.create(**asked, temperature=1, seed=3, extra_body=extra)
+    assert drawn.choices[0].token_ids == best.choices[0].token_ids != free.choices[0].token_ids
+
+
 def test_a_token_has_its_bytes(served: Running) -> None:
     bytes_of, names = served.server.driver.tokens.bytes_of, served.server.driver.tokens.names(range(261))
     alphabet = {bytes_of(token): token for token in range(4, 260)}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from serve.answers.parts import AnswerForm, AnswerParts
 
-HERMES = AnswerForm(thinks=True, calls="tags", tools=("f", "g"))
+HERMES = AnswerForm(thinks=True, calls="written", tools=("f", "g"))
 CALL = '<tool_call>\n{"name": "f", "arguments": {"x": "</tool", "y": [1, {}]}}\n</tool_call>'
 ARGUMENTS = '{"x": "</tool", "y": [1, {}]}'
 OTHER = '<tool_call>{"arguments":{},"name":"g"}</tool_call>'

@@ -123,6 +123,10 @@ class FullTracer(Tracer):
         """See `Tracer.ended`: what follows, as its comparison, is no part of the generation."""
         self.close()
 
+    def failed(self, place: "PlannedGeneration", error: str) -> None:
+        """See `Tracer.failed`."""
+        self.close()
+
     def close(self) -> None:
         """Look no longer."""
         if self._engine is not None:

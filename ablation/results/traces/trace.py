@@ -134,6 +134,9 @@ class Tracer:
     def ended(self, place: "PlannedGeneration") -> None:
         """A text of a batch is whole."""
 
+    def failed(self, place: "PlannedGeneration", error: str) -> None:
+        """A text is given up."""
+
     def record(self, record: "Record") -> None:
         """The generation is over."""
 

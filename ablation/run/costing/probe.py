@@ -16,7 +16,6 @@ from sampling.methods.chat_template import TemplateVariables
 from sampling.methods.settings import Settings
 from sampling.methods.tables import AR
 from sampling.pair.profile import LatencyProfile
-from utils.errors import UserError
 from utils.parameter import ChosenPart, Values
 
 FIRST_TOKENS, TIMED_TOKENS = 4, 16
@@ -93,10 +92,18 @@ def _estimated(engine: Engine, plan: Plan, processors: int | None) -> Estimate:
         _run(engine, plan, processor, plan.configurations, short, timed) for processor in plan.processors[:processors]
     ]
     values = {**plan.values, "processor": plan.processors[0], "length": TIMED_TOKENS}
-    reference = (Configuration(AR),)
-    both = [next(_timed(engine, values, reference, prompt))[1] for prompt in (short, longest)]
+    both = [_timed_reference(engine, values, prompt, short) for prompt in (short, longest)]
     paces += paces[-1:] * (len(plan.processors) - len(paces))
     return estimate(plan, paces, TimedPrompt(len(short), len(longest), *both), lengths)
+
+
+def _timed_reference(engine: Engine, values: Values, prompt: list[int], other: list[int]) -> TokenPace:
+    """AR behind a prompt, or where that one cannot be answered, behind as many ids of another."""
+    reference = (Configuration(AR),)
+    try:
+        return next(_timed(engine, values, reference, prompt))[1]
+    except Exception:
+        return next(_timed(engine, values, reference, [*islice(cycle(other), len(prompt))]))[1]
 
 
 def _prompts(engine: Engine, plan: Plan) -> tuple[list[int], dict[str | int, list[int]], list[int]]:
@@ -123,7 +130,7 @@ def _ids(engine: Engine, prompt: Prompt, turn: int, values: Values) -> list[int]
     try:
         turns = [*prompt.before(turn), prompt.turns[turn - 1]]
         return engine.tokenise(turns, values["chat"], prompt.system, TemplateVariables.of(values))
-    except UserError:
+    except Exception:
         return []
 
 

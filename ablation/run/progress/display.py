@@ -15,7 +15,7 @@ from engines.spec import OURS, UNKNOWN
 from sampling.loading.options import WEIGHTS
 from sampling.methods.settings import PARAMETERS
 from sampling.methods.tables import AR
-from utils.text import shown
+from utils.text import few, shown
 
 _MOST_SHOWN = 5
 
@@ -163,14 +163,14 @@ def _words(block: Iterable[Record]) -> Iterable[str]:
 def _batch(load: BatchLoad, block: Sequence[Record]) -> str:
     """A batch in one line: its texts' speed in all, and the median of theirs against AR's."""
     first = block[0]
-    failed = sum(record.error is not None for record in block)
+    failed = [record.id for record in block if record.error is not None]
     tells = "throughput_tps" if first.engine == OURS else "e2e_throughput_tps"
     rate = next((getattr(record, tells) for record in block if getattr(record, tells) is not None), None)
     ratios = [record.speedup for record in block if record.speedup is not None]
     parts = [
         "" if rate is None else f"{rate:.1f} tok/s in all",
         f"speedup of the median text {median(ratios):.2f}x" if ratios and first.configuration != AR else "",
-        f"{failed} failed" if failed else "",
+        f"{len(failed)} failed: {few(failed)}" if failed else "",
     ]
     name = _name(first.configuration, first.target_weights)
     return f"{load.text}: {_of_engine(first.engine, name)} {'  '.join(part for part in parts if part)}"

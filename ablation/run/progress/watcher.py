@@ -20,6 +20,8 @@ class Watcher(Protocol):
 
     def ended(self, place: PlannedGeneration) -> None: ...
 
+    def failed(self, place: PlannedGeneration, error: str) -> None: ...
+
 
 class NullWatcher:
     """Nobody looks."""
@@ -35,3 +37,6 @@ class NullWatcher:
 
     def ended(self, place: PlannedGeneration) -> None:
         """A text is whole."""
+
+    def failed(self, place: PlannedGeneration, error: str) -> None:
+        """A text is given up; the others go on."""

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from egag.length_rule import FixedGamma
-from sampling.batch import Batch, Request, decode_many
+from sampling.batch import Batch, decode_many
+from sampling.live_text import Request
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import PARAMETERS, Settings
 from sampling.methods.tables import METHODS
