@@ -16,10 +16,10 @@ from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.forward.requests import attempt
-from sampling.forward.runner import PREFILL_CHUNK, feed
+from sampling.forward.runner import feed
 from sampling.forward.sharing import SharedModel, SlotRunner
 from sampling.loop import finish, step
-from sampling.reading import Chunk, Reading, charge, next_chunks, read_alone, reads_in_chunks
+from sampling.reading import Reading, begin_drafting, charge, next_chunks, read_alone, reads_in_chunks
 from sampling.rounds import shares_of
 from sampling.sequence import Sequence
 from sampling.start import begin
@@ -139,10 +139,10 @@ class Batch:
     def play(self) -> list[tuple[LiveText, Round | Prefilled | FailedText]]:
         """Run one round of every live text, each with the seconds of the whole batch. Finished texts leave.
 
-        The round's forward also reads parts of prompts. A text whose prompt is in is live from the next round on. With
-        no live text a forward reads prompts alone.
+        Its forward also reads parts of prompts. A text whose prompt is in is live from the next round on.
         """
-        clock, chunks = self._clock, self._next_chunks()
+        clock, readings = self._clock, [live.reading for live in self.texts if live.reading is not None]
+        chunks = next_chunks(readings, self.prefill_chunk, beside=bool(self.live))
         for live in self.live:
             self._share(live)
         clock.start()
@@ -154,11 +154,11 @@ class Batch:
         else:
             read_alone(chunks, self.drafter.needs_hidden)
             clock.lap("verify")
-        if begun := self._begin_drafting():
+        if begun := begin_drafting(readings, self.drafter):
             clock.lap("prefill")
         seconds = clock.stop()
         self.now_s += sum(seconds.values())
-        prompts_s = charge(self.plain, rounds, chunks, [reading for _, reading, _ in begun], seconds)
+        prompts_s = charge(self.plain, rounds, chunks, [*begun], seconds)
         for live in self.live:
             live.waited_s += prompts_s
         return [*self._played(rounds, seconds, drafting_s), *self._joined(begun)]
@@ -190,28 +190,6 @@ class Batch:
             raise
         return live
 
-    def _next_chunks(self) -> list[Chunk]:
-        """What the next forward reads of prompts; more where no text waits for its round."""
-        rows = self.prefill_chunk if self.live else max(self.prefill_chunk, PREFILL_CHUNK)
-        return next_chunks([live.reading for live in self.texts if live.reading is not None], rows)
-
-    def _begin_drafting(self) -> list[tuple[LiveText, Reading, Exception | None]]:
-        """Let the drafter read the prompts that the target has read; the error of each that fails."""
-        done = [(live, live.reading) for live in self.texts if live.reading is not None and not live.reading.left]
-        return [(live, reading, attempt(reading.begin, self.drafter)) for live, reading in done]
-
-    def _joined(
-        self, begun: list[tuple[LiveText, Reading, Exception | None]]
-    ) -> Iterator[tuple[LiveText, Prefilled | FailedText]]:
-        """The texts whose prompts are in: they are live from now on."""
-        for live, reading, error in begun:
-            if error is not None:
-                yield live, self._fail(live, error)
-                continue
-            live.reading = None
-            self.live.append(live)
-            yield live, reading.told(self.now_s)
-
     def _share(self, live: LiveText) -> None:
         """Set how many sequences share a round, for a sequence and its rule, if the number has changed."""
         count = len(self.live)
@@ -219,6 +197,18 @@ class Batch:
             live.seq.live = count
             if live.request.price is not None:
                 live.seq.rule.use_cost_model(live.request.price.among(count))
+
+    def _joined(self, begun: dict[Reading, Exception | None]) -> Iterator[tuple[LiveText, Prefilled | FailedText]]:
+        """The texts whose prompts are in: they are live from now on, but for those whose drafter has failed."""
+        for live in [*self.texts]:
+            if (reading := live.reading) is None or reading not in begun:
+                continue
+            if (error := begun[reading]) is not None:
+                yield live, self._fail(live, error)
+                continue
+            live.reading = None
+            self.live.append(live)
+            yield live, reading.told(self.now_s)
 
     def _played(
         self, rounds: list[Round | Exception], seconds: dict[str, float], drafting_s: list[float]

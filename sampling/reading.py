@@ -12,6 +12,7 @@ from torch import Tensor
 from egag.cost_model import CostModel
 from sampling import sequence
 from sampling.drafter import Drafter
+from sampling.forward.requests import attempt
 from sampling.forward.runner import PREFILL_CHUNK
 from sampling.forward.sharing import SequenceSlot, SharedModel, SharedRunner
 from utils.device.sent import sent
@@ -91,18 +92,23 @@ class Chunk:
         return self.reading.seq.tokens[start : start + self.count]
 
 
-def next_chunks(readings: Sequence[Reading], rows: int) -> list[Chunk]:
-    """What the next forward reads: `rows` rows at most, at most `PREFILL_CHUNK` of a prompt, in the order of admission.
+def next_chunks(readings: Sequence[Reading], rows: int, beside: bool) -> list[Chunk]:
+    """What the next forward reads, in the order of admission: at most `PREFILL_CHUNK` rows of a prompt.
 
-    A prompt is never read before one that was admitted earlier.
+    rows: in all, beside rounds; where there are none, `PREFILL_CHUNK` if that is more.
     """
-    chunks = list[Chunk]()
+    chunks, rows = list[Chunk](), rows if beside else max(rows, PREFILL_CHUNK)
     for reading in readings:
         count = min(rows, reading.left, PREFILL_CHUNK)
         if count > 0:
             chunks.append(Chunk(reading, count))
             rows -= count
     return chunks
+
+
+def begin_drafting(readings: Sequence[Reading], drafter: Drafter) -> dict[Reading, Exception | None]:
+    """Let the drafter begin where the whole prompt is read; the error of each text at which it fails."""
+    return {reading: attempt(reading.begin, drafter) for reading in readings if not reading.left}
 
 
 def ids_of(chunks: Sequence[Chunk], device: torch.device) -> Tensor:

@@ -60,7 +60,6 @@ def check(names: tuple[str, ...], processor: LogitsProcessor, size: int, chunk: 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody is live, a few rows at a time as well."""
-    monkeypatch.setattr("sampling.batch.PREFILL_CHUNK", 5)
     monkeypatch.setattr("sampling.reading.PREFILL_CHUNK", 5)
 
 
