@@ -61,8 +61,7 @@ class Request:
 class LiveText:
     """A text in progress, or a text that failed with an `error`. A text whose prompt failed has no sequence.
 
-    reading: its prompt, while that is read in chunks. waited_s: seconds since its last round that were spent on the
-    prompts of other texts.
+    reading: its prompt, while it is read in chunks. waited_s: seconds since its last round, for prompts of others.
     """
 
     request: Request
@@ -121,11 +120,11 @@ class Batch:
         live = self._begin(request, read=not chunked)
         self._clock.lap("prefill")
         taken = self._clock.stop()
-        arrived_s = self.now_s if request.arrives_s is None else request.arrives_s
-        reading = Reading(live.seq, arrived_s, max(self.now_s, arrived_s), taken["prefill"], taken[CAPTURE])
-        self.now_s = reading.begun_s + sum(taken.values())
+        came_s, own_s = self.now_s if request.arrives_s is None else request.arrives_s, sum(taken.values())
+        reading = Reading(live.seq, came_s, max(self.now_s, came_s), taken["prefill"], taken[CAPTURE])
+        self.now_s = reading.begun_s + own_s
         for other in self.live:
-            other.waited_s += sum(taken.values())
+            other.waited_s += own_s
         self._free.pop()
         self.texts.append(live)
         self._unlearnt.append(live.seq)
@@ -147,13 +146,11 @@ class Batch:
             self._share(live)
         clock.start()
         rounds, drafting_s = list[Round | Exception](), list[float]()
-        if self.live:
-            seqs = [live.seq for live in self.live]
+        if seqs := [live.seq for live in self.live]:
             rounds, drafting_s = step(seqs, self.drafter, self._verification, clock, chunks)
-            clock.lap("draft")
         else:
             read_alone(chunks, self.drafter.needs_hidden)
-            clock.lap("verify")
+        clock.lap("draft" if seqs else "verify")
         if begun := begin_drafting(readings, self.drafter):
             clock.lap("prefill")
         seconds = clock.stop()
@@ -203,12 +200,12 @@ class Batch:
         for live in [*self.texts]:
             if (reading := live.reading) is None or reading not in begun:
                 continue
-            if (error := begun[reading]) is not None:
+            if error := begun[reading]:
                 yield live, self._fail(live, error)
-                continue
-            live.reading = None
-            self.live.append(live)
-            yield live, reading.told(self.now_s)
+            else:
+                live.reading = None
+                self.live.append(live)
+                yield live, reading.told(self.now_s)
 
     def _played(
         self, rounds: list[Round | Exception], seconds: dict[str, float], drafting_s: list[float]
@@ -248,9 +245,7 @@ class Batch:
         live.seq.release_rows()
         live.seq.logits = None  # a view of the logits of the whole batch; a reference to the view would keep them all
         live.reading = None
-        self.texts.remove(live)
-        if live in self.live:
-            self.live.remove(live)
+        self.texts, self.live = ([one for one in some if one is not live] for some in (self.texts, self.live))
         self._free.append(live.slot)
 
 
@@ -258,9 +253,8 @@ def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[Liv
     """The events of every request, in the form that `decode` gives them, each with its text.
 
     The next request is taken from `requests` when a slot is free, after the `Finished` event of the text before it, or
-    after a round if none was there yet. A text's `Prefilled` event comes before its first round, behind rounds of
-    others where its prompt is read in chunks. With no text in progress, the clock moves on to the next arrival. The
-    seconds of a round are those of the whole batch. An error in one text gives its `FailedText` event.
+    after a round if none was there yet. A text is `Prefilled` before its first round. With no text, the clock moves on
+    to the next arrival. A round has the whole batch's seconds. An error in a text gives its `FailedText` event.
     """
     waiting, request = iter(requests), None
     while True:

@@ -21,8 +21,7 @@ class Prefilled:
     once for several runs, and its seconds are those of then. handed: bytes of the state that came from whoever made it
     elsewhere, in that time, and transfer_s how long handing it over took; None where it was made here. capture_s: that
     capturing graphs took meanwhile, which no other time contains. chunks: in a batch, the forwards that read a part of
-    the prompt among others; None = it was read alone. prefill_s is then its share of them, waited_s the rest of the
-    time until it was in.
+    the prompt; None = it was read alone. Then prefill_s is its share, waited_s the rest of the time until it was in.
     """
 
     prompt_tokens: int
