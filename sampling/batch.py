@@ -18,7 +18,7 @@ from sampling.forward.sharing import SharedModel
 from sampling.live_text import LiveText, Request
 from sampling.loop import finish, step
 from sampling.memory_room import MemoryRoom
-from sampling.reading import Chunk, Reading, begin_drafting, charge, next_chunks, read_together, reads_in_chunks
+from sampling.reading import Reading, begin_behind, begin_drafting, charge, next_chunks, read_together, reads_in_chunks
 from sampling.rounds import shares_of
 from sampling.sequence import Sequence
 from sampling.start import begin
@@ -84,12 +84,12 @@ class Batch:
         live = self._begin(request, read=not chunked)
         self._clock.lap("draft")
         taken = self._clock.stop()
-        arrived_s = self.now_s if request.arrives_s is None else request.arrives_s
+        came_s, own_s = self.now_s if request.arrives_s is None else request.arrives_s, sum(taken.values())
         spent = taken["prefill"], taken["draft"], taken[CAPTURE]
-        reading = Reading(live.seq, arrived_s, max(self.now_s, arrived_s), *spent)
-        self.now_s = reading.begun_s + sum(taken.values())
+        reading = Reading(live.seq, came_s, max(self.now_s, came_s), *spent)
+        self.now_s = reading.begun_s + own_s
         for other in self.live:
-            other.waited_s += sum(taken.values())
+            other.waited_s += own_s
         self._free.pop()
         self.texts.append(live)
         self._unlearnt.append(live)
@@ -110,21 +110,20 @@ class Batch:
         self._make_room()
         shared = [(live, attempt(self._share, live)) for live in self.live]
         failed = [(live, self._fail(live, error)) for live, error in shared if error is not None]
-        clock, chunks = self._clock, self._next_chunks()
+        clock, readings = self._clock, [live.reading for live in self.texts if live.reading and not live.held]
+        chunks = next_chunks(readings, self._chunk_rows, beside=bool(self.live))
         clock.start()
         rounds, drafting_s = list[Round | Exception](), list[float]()
-        if self.live:
-            seqs = [live.seq for live in self.live]
+        if seqs := [live.seq for live in self.live]:
             rounds, drafting_s = step(seqs, self.drafter, self._verification, clock, chunks)
-            clock.lap("draft")
         else:
             read_together(chunks, self.drafter.needs_hidden)
-            clock.lap("verify")
-        if begun := self._begin_drafting():
+        clock.lap("draft" if seqs else "verify")
+        if begun := begin_drafting(readings, self.drafter):
             clock.lap("prefill")
         seconds = clock.stop()
         self.now_s += sum(seconds.values())
-        prompts_s = charge(self.plain, rounds, chunks, [reading for _, reading, _ in begun], seconds)
+        prompts_s = charge(self.plain, rounds, chunks, [*begun], seconds)
         for live in self.texts:
             live.waited_s += prompts_s if live in self.live else sum(seconds.values()) if live.preemptions else 0.0
         return [*failed, *self._played(rounds, seconds, drafting_s), *self._joined(begun)]
@@ -154,26 +153,17 @@ class Batch:
             states = feed(live.slot, live.seq.tokens[start:-1], self.drafter.needs_hidden) if read else {}
             self._clock.lap("prefill")
             if read:
-                begin_drafting(live.seq, states, self.drafter)
+                begin_behind(live.seq, states, self.drafter)
         except Exception:
             live.seq.release_rows(failed=True)
             live.slot.wipe()
             raise
         return live
 
-    def _next_chunks(self) -> list[Chunk]:
-        """What the next forward reads of prompts; more where no text waits for its round."""
-        rows = self._chunk_rows if self.live else max(self._chunk_rows, PREFILL_CHUNK)
-        return next_chunks([reading for _, reading in self._readings()], rows)
-
     @property
     def _chunk_rows(self) -> int:
         """Rows of prompts in a round. Where memory is bounded prompts are always read so, as texts are put back."""
         return self.prefill_chunk or (0 if self.room is None else PREFILL_CHUNK)
-
-    def _readings(self) -> list[tuple[LiveText, Reading]]:
-        """The texts whose prompts are being read."""
-        return [(live, live.reading) for live in self.texts if live.reading is not None and not live.held]
 
     def _make_room(self) -> None:
         """Put back the youngest texts while the next round may not fit; then let in those that fit, in order."""
@@ -193,24 +183,6 @@ class Batch:
             live.resume(self.prefixes, self.drafter.needs_hidden)
             inside.append(live)
 
-    def _begin_drafting(self) -> list[tuple[LiveText, Reading, Exception | None]]:
-        """Let the drafter read the prompts that the target has read; the error of each that fails."""
-        done = [(live, reading) for live, reading in self._readings() if reading.error or not reading.left]
-        return [(live, reading, reading.error or attempt(reading.begin, self.drafter)) for live, reading in done]
-
-    def _joined(
-        self, begun: list[tuple[LiveText, Reading, Exception | None]]
-    ) -> Iterator[tuple[LiveText, Prefilled | FailedText]]:
-        """The texts whose prompts are in: they are live from now on."""
-        for live, reading, error in begun:
-            if error is not None:
-                yield live, self._fail(live, error)
-                continue
-            live.reading = None
-            self.live.append(live)
-            if reading.again is None:
-                yield live, reading.told(self.now_s)
-
     def _share(self, live: LiveText) -> None:
         """Set how many sequences share a round, for a sequence and its rule, if the number has changed."""
         count = len(self.live)
@@ -218,6 +190,19 @@ class Batch:
             live.seq.live = count
             if live.request.price is not None:
                 live.seq.rule.use_cost_model(live.request.price.among(count))
+
+    def _joined(self, begun: dict[Reading, Exception | None]) -> Iterator[tuple[LiveText, Prefilled | FailedText]]:
+        """The texts whose prompts are in: they are live from now on, but for those whose drafter has failed."""
+        for live in [*self.texts]:
+            if (reading := live.reading) is None or reading not in begun:
+                continue
+            if error := begun[reading]:
+                yield live, self._fail(live, error)
+            else:
+                live.reading = None
+                self.live.append(live)
+                if reading.again is None:
+                    yield live, reading.told(self.now_s)
 
     def _played(
         self, rounds: list[Round | Exception], seconds: dict[str, float], drafting_s: list[float]
@@ -260,9 +245,7 @@ class Batch:
             live.slot.wipe()  # others may have its blocks now
         live.seq.logits = None  # a view of the logits of the whole batch; a reference to the view would keep them all
         live.reading = None
-        self.texts.remove(live)
-        if live in self.live:
-            self.live.remove(live)
+        self.texts, self.live = ([one for one in some if one is not live] for some in (self.texts, self.live))
         self._free.append(live.slot)
 
 
@@ -270,9 +253,8 @@ def decode_many(batch: Batch, requests: Iterable[Request]) -> Iterator[tuple[Liv
     """The events of every request, in the form that `decode` gives them, each with its text.
 
     The next request is taken from `requests` when a slot is free, after the `Finished` event of the text before it, or
-    after a round if none was there yet. A text's `Prefilled` event comes before its first round, behind rounds of
-    others where its prompt is read in chunks. With no text in progress, the clock moves on to the next arrival. The
-    seconds of a round are those of the whole batch. An error in one text gives its `FailedText` event.
+    after a round if none was there yet. A text is `Prefilled` before its first round. With no text, the clock moves on
+    to the next arrival. A round has the whole batch's seconds. An error in a text gives its `FailedText` event.
     """
     waiting, request = iter(requests), None
     while True:

@@ -69,7 +69,7 @@ class Reading:
         """The drafter begins with the states of the whole prompt."""
         parts, self.parts = self.parts, []
         states = {layer: torch.cat([part[layer] for part in parts]) for layer in parts[0]} if parts else {}
-        begin_drafting(self.seq, states, *((drafter,) if self.again is None else self.again))
+        begin_behind(self.seq, states, *((drafter,) if self.again is None else self.again))
 
     def told(self, now_s: float) -> Prefilled:
         """The event of a prompt that is in the caches at this time of the batch's clock."""
@@ -85,7 +85,7 @@ class Reading:
         return taken_over(told, self.seq, self.read_s)
 
 
-def begin_drafting(seq: sequence.Sequence, states: dict[int, Tensor], *drafters: Drafter) -> None:
+def begin_behind(seq: sequence.Sequence, states: dict[int, Tensor], *drafters: Drafter) -> None:
     """Let drafters begin behind a prompt that was read, with the states of the rows that were read now."""
     seq.hidden = states if seq.prefix is None else seq.prefix.whole(states)
     for drafter in drafters:
@@ -107,18 +107,24 @@ class Chunk:
         return self.reading.seq.tokens[start : start + self.count]
 
 
-def next_chunks(readings: Sequence[Reading], rows: int) -> list[Chunk]:
-    """What the next forward reads: `rows` rows at most, at most `PREFILL_CHUNK` of a prompt, in the order of admission.
+def next_chunks(readings: Sequence[Reading], rows: int, beside: bool) -> list[Chunk]:
+    """What the next forward reads, in the order of admission: at most `PREFILL_CHUNK` rows of a prompt.
 
-    A prompt is never read before one that was admitted earlier.
+    rows: in all, beside rounds; where there are none, `PREFILL_CHUNK` if that is more.
     """
-    chunks = list[Chunk]()
+    chunks, rows = list[Chunk](), rows if beside else max(rows, PREFILL_CHUNK)
     for reading in readings:
         count = min(rows, reading.left, PREFILL_CHUNK)
         if count > 0:
             chunks.append(Chunk(reading, count))
             rows -= count
     return chunks
+
+
+def begin_drafting(readings: Sequence[Reading], drafter: Drafter) -> dict[Reading, Exception | None]:
+    """Let the drafter begin where the whole prompt is read; the error of each text at which it fails."""
+    done = [reading for reading in readings if reading.error or not reading.left]
+    return {reading: reading.error or attempt(reading.begin, drafter) for reading in done}
 
 
 def ids_of(chunks: Sequence[Chunk], device: torch.device) -> Tensor:

@@ -21,10 +21,10 @@ class Prefilled:
     once for several runs, and its seconds are those of then. handed: bytes of the state that came from whoever made it
     elsewhere, in that time, and transfer_s how long handing it over took; None where it was made here. capture_s: that
     capturing graphs took meanwhile, which no other time contains. chunks: in a batch, the forwards that read a part of
-    the prompt, beside rounds or other prompts; None where it was read alone. prefill_s is then its share of their
-    time, and waited_s the rest of the time from its admission until it was in. prefix_hits: rows of the prompt that the
-    target took from a tree of prefixes, None without one; saved_s: what reading them would have taken. drafter_start:
-    the first row of the prompt that the drafter's model or head read itself, None where there is no such.
+    the prompt; None = it was read alone. Then prefill_s is its share, waited_s the rest of the time until it was in.
+    prefix_hits: rows of the prompt that the target took from a tree of prefixes, None without one; saved_s: what
+    reading them would have taken. drafter_start: the first row of the prompt that the drafter's model or head read
+    itself, None where there is no such.
     """
 
     prompt_tokens: int

@@ -9,6 +9,7 @@ from sampling.forward.prefixes.use import PrefixCache, Prefixes
 from sampling.methods.method import Method
 from sampling.methods.tables import DRAFTERS
 from sampling.pair.pair import Pair
+from sampling.sequence import Sequence
 
 _MB = 10**6
 
@@ -73,6 +74,10 @@ class KeptDrafting:
         if new:
             self._prefixes.forget(run)
         return self._prefixes.of(run)
+
+    def keep_rule_of(self, method: Method, run: str, seq: Sequence) -> None:
+        """The same with the rule of a text."""
+        self.keep_rule(method, run, seq.rule)
 
     def set_aside(self) -> None:
         """Build drafters anew, which ask those of now what they remember: the models are other ones.

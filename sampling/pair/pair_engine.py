@@ -159,21 +159,17 @@ class PairEngine:
         if method.search or not values["cache"]:
             what = method.name if method.search else "cache off"
             raise UserError(f"batch {size} and {what} given; expected no batch, or another method with a cache")
-        share = self._sharing.within(values["kv_memory"])
-        target, key = share(pair.runner(method)), run or name
+        share, key = self._sharing.within(values["kv_memory"]), run or name
+        target = share(pair.runner(method))
         drafter = self._kept.drafter(method, replace(pair, share=share), settings, key)
-        return Batch(
-            target,
-            drafter,
-            lambda: self._kept.rule(method, pair, settings, key),
-            make_verifier(method, settings),
-            size,
-            lambda seq: self._kept.keep_rule(method, key, seq.rule),
-            plain_cost(pair.profile),
-            room=self._sharing.room(target, size, method.most_rows(settings)),
-            prefill_chunk=values["prefill_chunk"],
-            prefixes=self._kept.prefixes(values, run or "", new=run is not None),
-        )
+        rule, verifier = partial(self._kept.rule, method, pair, settings, key), make_verifier(method, settings)
+        sizes = {
+            "prefill_chunk": values["prefill_chunk"],
+            "prefixes": self._kept.prefixes(values, run or "", new=run is not None),
+            "room": self._sharing.room(target, size, method.most_rows(settings)),
+        }
+        learnt = partial(self._kept.keep_rule_of, method, key)
+        return Batch(target, drafter, rule, verifier, size, learnt, plain_cost(pair.profile), **sizes)
 
     def request(self, name: str, values: Mapping[str, Any], text: Text) -> Request:
         """A text as such a batch takes it, with the values that are its own: length, processor and seed."""

@@ -61,7 +61,6 @@ def check(names: tuple[str, ...], processor: LogitsProcessor, size: int, chunk: 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody is live, a few rows at a time as well."""
-    monkeypatch.setattr("sampling.batch.PREFILL_CHUNK", 5)
     monkeypatch.setattr("sampling.reading.PREFILL_CHUNK", 5)
 
 
@@ -231,7 +230,5 @@ class TestPlanted:
         assert self.fails("none")
 
     def test_a_text_that_begins_a_row_too_early(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        honest = reading.next_chunks
-        monkeypatch.setattr("sampling.batch.next_chunks", lambda *given: honest(*given)[:1])
         monkeypatch.setattr(Reading, "left", property(lambda self: max(0, len(self.seq.tokens) - 2 - self.slot.length)))
         assert self.fails("none")
