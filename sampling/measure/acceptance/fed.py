@@ -18,7 +18,8 @@ from sampling.measure.acceptance.target_rows import Block
 class FedDrafter(Protocol):
     """layers: whose states of the target it reads."""
 
-    layers: tuple[int, ...]
+    @property
+    def layers(self) -> tuple[int, ...]: ...
 
     def begin(self, text: GivenText) -> None:
         """Another text, whose blocks follow in order."""

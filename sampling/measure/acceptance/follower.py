@@ -1,4 +1,4 @@
-"""A drafter led along a text, place by place, as if plain decoding wrote it: it knows the text, and no rejected draft."""
+"""A drafter led along a text as if plain decoding wrote it: it knows the text so far, and no rejected draft."""
 
 from collections.abc import Collection, Iterator
 from typing import cast

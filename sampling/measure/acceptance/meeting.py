@@ -13,7 +13,7 @@ def meet(met: Met, block: Block, drafter: FedDrafter) -> None:
     """Enter what a drafter meets at the places of a block."""
     for place, logits in enumerate(drafter.rows(block, met.depth)):
         here = slice(block.start, block.start + len(logits))
-        changed = block.processor.changed(logits, block.start, block.start + place)
+        changed = block.processor.changed(logits.to(block.best.device), block.start, block.start + place)
         met.drafted[here, place] = True
         accept, follow = _chances(block, changed, place)
         met.accept[here, place] = accept.double().cpu().numpy()

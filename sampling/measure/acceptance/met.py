@@ -48,12 +48,12 @@ class Met:
     @property
     def places(self) -> int:
         """n."""
-        return len(self.accept)
+        return int(self.accept.shape[0])
 
     @property
     def depth(self) -> int:
         """D."""
-        return self.accept.shape[1]
+        return int(self.accept.shape[1])
 
     def reached(self) -> Numbers:
         """`[n, D]`: the chance that drafting from a place comes to each depth along the text; 0 where that is lost."""

@@ -1,6 +1,7 @@
 """Drafters walked along texts: one forward of the target over each, and every drafter at all of its places."""
 
 from collections.abc import Mapping
+
 import torch
 
 from sampling.measure.acceptance.met import Met

@@ -27,8 +27,11 @@ _RECURRENT = ("eagle", "mtp")
 class Walker(Protocol):
     """A drafter on its way along texts. layers: whose states of the target it reads. fed: see `Met.empty`."""
 
-    layers: tuple[int, ...]
-    fed: bool
+    @property
+    def layers(self) -> tuple[int, ...]: ...
+
+    @property
+    def fed(self) -> bool: ...
 
     def begin(self, text: GivenText) -> None:
         """Another text, whose blocks follow in order."""
