@@ -74,18 +74,6 @@ def measure(
             break
         for name, met in walk_along(engine.pair, text, walkers, processor, asked.depth).items():
             along.mets[name].append(met)
-        along.places.append(list(places_of(text.prompt, text.answer, piece_of(engine), text.turn)))
+        along.places.append(list(places_of(text.prompt, text.answer, engine.pair.piece, text.turn)))
         tell(done, len(texts), "texts")
     return along
-
-
-def piece_of(engine: LocalEngine) -> Callable[[int], str]:
-    """The text of a token."""
-    known: dict[int, str] = {}
-
-    def piece(token: int) -> str:
-        if token not in known:
-            known[token] = engine.pair.bytes_of(token).decode("utf-8", "replace")
-        return known[token]
-
-    return piece

@@ -14,8 +14,8 @@ from utils.text import counted
 
 _BY_DEPTH = ("conditional", "first draft there", "everywhere", "unconditional", "drafted")
 _MEANING = (
-    "conditional: of drafts whose predecessors were accepted. first draft there: how often a first draft is accepted at "
-    "the same places, since survivors stand at easy ones. everywhere: at all places, behind the text's own tokens. "
+    "conditional: of drafts whose predecessors were accepted. first draft there: how often a first draft is accepted "
+    "at the same places, since survivors stand at easy ones. everywhere: at all places, behind the text's own tokens. "
     "unconditional: this draft and all before it, from any place. Intervals are 95 %, over texts."
 )
 _LENGTHS = (

@@ -4,6 +4,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 OUTPUT = (0, 8, 32, 128, 512, 2048)
 """Where buckets of output positions begin, in tokens."""
@@ -64,7 +65,7 @@ class PhaseReader:
     """
 
     def __init__(self, prompt: Sequence[int], piece: Callable[[int], str]) -> None:
-        self._piece = piece
+        self._piece = cache(piece)
         self._grams = {tuple(prompt[at : at + QUOTED]) for at in range(len(prompt) - QUOTED + 1)}
         self._said: list[int] = []
         self._tail = self._line = self._last_line = ""

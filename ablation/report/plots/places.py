@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablation.report.plots.figure import WIDTH, blank, style, wrapped
-from ablation.report.tables.places import PlaceShare
+from sampling.measure.place_rates import PlaceShare
 from sampling.measure.places import KINDS
 
 _NAMED = {"output": "tokens of the answer before", "context": "tokens before, prompt included"}

@@ -1,17 +1,14 @@
 """Acceptance by place in runs: how far into output and context, in which phase and turn a round began."""
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from ablation.report.tables.cells import Table, interval, number, title_of
 from ablation.results.traces.trace import is_trace
+from sampling.measure.place_rates import PlaceShare, RoundAt
 from sampling.measure.places import KINDS, Place, group_order
-from utils.numbers.intervals import share_interval
 
 HEADS = {"output": "tokens of the answer before", "context": "tokens before", "phase": "phase", "turn": "turn"}
 _MEANING = (
@@ -19,29 +16,6 @@ _MEANING = (
     "A round begins where the last one failed, so these rates depend on the draft length; infer.py acceptance has "
     "those that do not."
 )
-
-
-class PlaceShare(NamedTuple):
-    """A share of one drafter at a group of places, with its 95 % interval, NaN where few texts know it."""
-
-    name: str
-    kind: str
-    group: str
-    share: float
-    low: float
-    high: float
-    cases: float
-
-
-class RoundAt(NamedTuple):
-    """A round of a run: of which configuration and text, where it began, and what came of it."""
-
-    name: str
-    text: str
-    place: Place
-    judged: int
-    accepted: int
-    emitted: int
 
 
 def read_rounds(path: Path) -> Iterator[RoundAt]:
@@ -69,7 +43,7 @@ def _round_at(line: dict[str, Any], begun: int) -> Iterator[RoundAt]:
         return
     place = Place(line["position"] - begun, line["position"], line.get("phase") or "answer", line["turn"])
     accepted = line["accepted"]
-    # After a rejection a position more was judged; a whole chain or branch that passed, and an accepted stop, have none.
+    # After a rejection a position more was judged; a chain that passed whole, and an accepted stop, have none.
     rejected = line["next"] is not None and _has_children(line)
     emitted = accepted + (line["next"] is not None)
     yield RoundAt(line["configuration"], str(line["id"]), place, accepted + rejected, accepted, emitted)
@@ -81,37 +55,9 @@ def _has_children(line: dict[str, Any]) -> bool:
     return any(parent == last for parent in parents)
 
 
-def place_shares(rounds: Sequence[RoundAt]) -> list[PlaceShare]:
-    """Alpha by configuration, kind and group; texts are the units of replication."""
-    sums: dict[tuple[str, str, str], dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
-    for one in rounds:
-        for kind in KINDS:
-            counts = sums[one.name, kind, one.place.group(kind)][one.text]
-            counts[0] += one.accepted
-            counts[1] += one.judged
-    return [
-        _share(*key, list(by_text.values()))
-        for key, by_text in sorted(
-            sums.items(), key=lambda item: (item[0][0], KINDS.index(item[0][1]), _order(item[0]))
-        )
-        if any(judged for _, judged in by_text.values())
-    ]
-
-
-def _order(key: tuple[str, str, str]) -> tuple[int, str]:
-    return group_order(key[1], key[2])
-
-
-def _share(name: str, kind: str, group: str, counts: Sequence[Sequence[int]]) -> PlaceShare:
-    parts, wholes = (np.array([[float(count[place])] for count in counts]) for place in (0, 1))
-    (low,), (high,) = share_interval(parts, wholes)
-    whole = float(wholes.sum())
-    return PlaceShare(name, kind, group, float(parts.sum()) / whole, float(low), float(high), whole)
-
-
 def place_tables(shares: Sequence[PlaceShare], rounds: Sequence[RoundAt]) -> tuple[Table, ...]:
     """A table a kind that has several groups: a row a configuration, a column a group."""
-    tables = []
+    tables = list[Table]()
     for kind in KINDS:
         own = [share for share in shares if share.kind == kind]
         groups = sorted({share.group for share in own}, key=lambda group: group_order(kind, group))

@@ -123,7 +123,7 @@ class NextInSight:
 
 
 def _reader(pair: Pair, masked: bool) -> Walker:
-    runner = ModelRunner(NextInSight(pair.target.vocab_size, pair.target.window, masked))  # type: ignore[arg-type]
+    runner = ModelRunner(NextInSight(pair.target.vocab_size, pair.target.window, masked))
     return FedWalker(FedModel(runner))
 
 

@@ -57,14 +57,16 @@ class DepthSums:
         tells. Example: 4 places, 2 accept; of these one is the text's last; the other accepts -> 0.5, 0.5 * 1.
         """
         ended = np.cumprod(np.nan_to_num(self.steps, nan=1.0)) == 0.0
-        return np.where(ended, 0.0, np.cumprod(self.steps))
+        chances: Numbers = np.where(ended, 0.0, np.cumprod(self.steps))
+        return chances
 
     def influence(self) -> Numbers:
         """`[n, D]`: how far each text moves the survival, linearised (Greenwood's variance, by text)."""
         hits = self.hits.sum(axis=0)
         expected = np.nan_to_num(self.steps) * self.risk
         off = np.divide(self.hits - expected, hits, out=np.zeros_like(self.hits), where=hits > 0)
-        return np.nan_to_num(self.survival) * np.cumsum(off, axis=1)
+        moved: Numbers = np.nan_to_num(self.survival) * np.cumsum(off, axis=1)
+        return moved
 
 
 def _sums(met: Met, mask: NDArray[np.bool_]) -> tuple[Numbers, ...]:

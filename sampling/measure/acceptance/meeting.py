@@ -46,10 +46,8 @@ def _look_wider(met: Met, block: Block, changed: Tensor, place: int) -> None:
     assert met.cover is not None and met.rank is not None
     rows, said = slice(place, place + len(changed)), block.said(place + 1, len(changed))
     ids = _likeliest(changed)
-    if block.probs is None:
-        mass = (ids == block.best[rows].unsqueeze(1)).float()
-    else:
-        mass = block.probs[rows].gather(1, ids)
+    same = (ids == block.best[rows].unsqueeze(1)).float()
+    mass = same if block.probs is None else block.probs[rows].gather(1, ids)
     here, wide = slice(block.start, block.start + len(changed)), ids.shape[1]
     met.cover[here, place, :wide] = mass.double().cumsum(1).cpu().numpy()
     met.cover[here, place, wide:] = met.cover[here, place, wide - 1 : wide]
@@ -64,5 +62,4 @@ def _likeliest(logits: Tensor) -> Tensor:
     first = argmax(logits).unsqueeze(1)
     if bool((ids[:, :1] == first).all()):
         return ids
-    others = logits.scatter(1, first, torch.inf).topk(ids.shape[1], dim=1).indices
-    return others
+    return logits.scatter(1, first, torch.inf).topk(ids.shape[1], dim=1).indices

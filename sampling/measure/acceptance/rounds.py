@@ -15,7 +15,7 @@ from utils.numbers.intervals import studentised_ratio
 
 @dataclass(frozen=True, slots=True)
 class RoundSums:
-    """Of a fixed gamma, a row a text: places `[n, 1]`, rounds `[n, 1]`, and accepted drafts by position `[n, gamma]`."""
+    """Of a fixed gamma, a row a text: places and rounds, `[n, 1]`, and accepted drafts by position, `[n, gamma]`."""
 
     tokens: Numbers
     rounds: Numbers

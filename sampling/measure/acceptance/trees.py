@@ -1,4 +1,4 @@
-"""A tree of ranks along texts: which of a drafter's likeliest tokens stand at each node, and what a round with it gives."""
+"""A tree of ranks along texts: which of a drafter's likeliest tokens stand at each node, and what that gives."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
