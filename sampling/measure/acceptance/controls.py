@@ -69,7 +69,7 @@ def _later(rows: Tensor) -> Tensor:
 
 @dataclass
 class NextInSight:
-    """A causal model that says the token which follows, if a row of it is in sight, else the last one that is.
+    """A causal model that says the token which follows, if a row of it is in sight, else token 0.
 
     masked: whether it minds the mask. Rows of the cache hold (token, position).
     """
@@ -115,10 +115,10 @@ class NextInSight:
         """See `CausalModel`: one logit stands out, the token that is said."""
         ids, places = cache.layers[0].write(tokens.float()[None, None, :, None], positions.float()[None, None, :, None])
         held, at = ids[0, 0, :, 0].long(), places[0, 0, :, 0]
-        ahead = at <= positions.float().unsqueeze(1) + 1.0
-        seen = ahead if mask is None or not self.masked else ahead & (mask.view(len(tokens), -1) == 0.0)
-        last = torch.where(seen, at, -1.0).argmax(1)
-        logits = _SURE * torch.nn.functional.one_hot(held[last], self.vocab_size).float()
+        after = at == positions.float().unsqueeze(1) + 1.0
+        seen = after if mask is None or not self.masked else after & (mask.view(len(tokens), -1) == 0.0)
+        said = torch.where(seen.any(1), held[seen.int().argmax(1)], 0)
+        logits = _SURE * torch.nn.functional.one_hot(said, self.vocab_size).float()
         return logits[len(tokens) - rows :], {}
 
 

@@ -93,7 +93,7 @@ class FedOneByOne:
     def _chain(self, block: Block, place: int, seq: Sequence, depth: int) -> list[Tensor]:
         """Logits `[1, V]` at each depth behind one place."""
         drafter = cast(ForwardDrafter, self._follower.drafter)
-        most = min(depth, drafter.room(seq), seq.room, len(block.text.answer) - place)
+        most = min(depth, drafter.room(seq), len(block.text.answer) - place)
         if most <= 0:
             return []
         rows = [run_single(drafter.root(seq)).clone()]
