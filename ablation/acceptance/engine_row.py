@@ -45,7 +45,7 @@ def read_row(text: str, before: Path | None = None) -> EngineRow:
         return _checked(_of_metrics(content, "" if before is None else _content(before)), text)
     if before is not None:
         raise UserError(
-            f"--engine-before given, and {text!r} is no page of metrics; expected a page of vLLM's /metrics"
+            f"--engine-row-before given, and {text!r} is no page of metrics; expected a page of vLLM's /metrics"
         )
     return _checked(_of_json(content, text), text)
 

@@ -79,7 +79,7 @@ def test_a_place_without_a_draft_is_no_case_of_acceptance_and_a_round_without_to
 
 
 def test_survivors_stand_at_easy_places() -> None:
-    """Easy places follow each other: the second draft is accepted more than the first, and no more than a first there."""
+    """Easy places follow each other: a second draft is accepted more than a first, and no more than a first there."""
     right = [1, 1, 1, 1, 0, 0, 0, 0]
     accept = [[right[at], right[at + 1] if at < 7 else NAN] for at in range(8)]
     sums = DepthSums.of([hand(accept, accept)])
@@ -101,7 +101,7 @@ def test_rounds_begin_where_the_last_one_failed() -> None:
 
 
 def test_intervals_are_over_texts_and_hold_the_truth() -> None:
-    """200 studies of 12 texts that differ: S(2) and tokens a round are in their intervals about as often as they say."""
+    """200 studies of 12 texts that differ: S(2) and tokens a round are in their intervals about as often as told."""
     rng = np.random.default_rng(3)
     held = np.zeros(2)
     for _ in range(200):
@@ -247,7 +247,11 @@ class _Shown:
         pass
 
     def rows(self, block: Block, depth: int) -> list[Tensor]:
-        return [torch.nn.functional.one_hot(block.said(2, 1).new_tensor(block.text.answer[block.start + 1 : block.stop]), 261).float()]
+        return [
+            torch.nn.functional.one_hot(
+                block.said(2, 1).new_tensor(block.text.answer[block.start + 1 : block.stop]), 261
+            ).float()
+        ]
 
 
 def test_controls_hold_on_a_walk_that_is_right_and_not_on_one_that_is_off_by_one() -> None:
