@@ -14,10 +14,10 @@ from utils.errors import UserError
 from utils.interrupt import Interrupt
 
 if TYPE_CHECKING:
+    from sampling.measure.acceptance.place_rates import RoundAt
     from sampling.measure.comparison import Comparison
     from sampling.measure.divergence import Divergence
     from sampling.measure.metrics import RunMetrics
-    from sampling.measure.place_rates import RoundAt
     from sampling.pair.local_engine import LocalEngine
     from utils.device.machine import Machine
     from utils.events import AnyRound, Event
@@ -123,7 +123,7 @@ class Answers:
 
     def rounds_at(self, name: str) -> "list[RoundAt]":
         """The rounds of a run that drafted, each with the place where it began."""
-        from sampling.measure.place_rates import rounds_at
+        from sampling.measure.acceptance.place_rates import rounds_at
         from utils.events import Round
 
         rounds = [round for round in self.rounds[name] if isinstance(round, Round)]

@@ -9,9 +9,9 @@ from ablation.results.column import column
 from sampling.measure.acceptance import estimate
 from sampling.measure.acceptance.estimate import DepthSums, Estimate
 from sampling.measure.acceptance.met import Met
+from sampling.measure.acceptance.places import KINDS, Place, group_order
 from sampling.measure.acceptance.rounds import RoundSums
 from sampling.measure.acceptance.trees import RankTree, on_trees
-from sampling.measure.places import KINDS, Place, group_order
 
 TOPS = (1, 2, 3, 5, 10)
 """Of so many of a drafter's likeliest tokens the coverage is told."""

@@ -11,9 +11,9 @@ from ablation.acceptance.figures import AcceptanceFigure, Along, figures
 from ablation.acceptance.paired import PairedAcceptance, compare_acceptance
 from sampling.measure.acceptance.controls import Control
 from sampling.measure.acceptance.estimate import Estimate
+from sampling.measure.acceptance.place_rates import PlaceShare
 from sampling.measure.acceptance.rounds import RoundSums
 from sampling.measure.acceptance.trees import RankTree
-from sampling.measure.place_rates import PlaceShare
 
 
 @dataclass(slots=True)

@@ -8,10 +8,10 @@ from typing import Any
 from ablation.acceptance.figures import Along
 from ablation.plan.grid import Configuration
 from sampling.heads.published.formats import kind_of
+from sampling.measure.acceptance.places import places_of
 from sampling.measure.acceptance.reading import GivenText
 from sampling.measure.acceptance.walk import walk_along
 from sampling.measure.acceptance.walkers import Walker, walker
-from sampling.measure.places import places_of
 from sampling.methods.tables import METHODS
 from sampling.pair.kept_heads import KeptHeads
 from sampling.pair.local_engine import LocalEngine

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ablation.acceptance.figures import TOPS, AcceptanceFigure, pick
 from ablation.acceptance.found import Found
-from sampling.measure.places import KINDS
+from sampling.measure.acceptance.places import KINDS
 from utils.numbers.intervals import FEWEST
 from utils.text import counted
 

@@ -15,6 +15,7 @@ from ablation.report.origin import AGAINST, measured_on
 from ablation.report.page import page
 from ablation.report.plots.every_plot import answer_plot, place_plot, processor_plots
 from ablation.report.plots.figure import Plot
+from ablation.report.tables.acceptance import place_tables
 from ablation.report.tables.batches import batches_section
 from ablation.report.tables.best import compare_best, compare_rules
 from ablation.report.tables.bounds import BoundRows, bound_rows
@@ -24,12 +25,12 @@ from ablation.report.tables.engines import engines_section
 from ablation.report.tables.formats import formats_section
 from ablation.report.tables.hosts import hosts_section
 from ablation.report.tables.pairs import compare
-from ablation.report.tables.places import place_tables, read_rounds
 from ablation.report.tables.predicted import Prices
 from ablation.report.tables.summary import summarise
 from ablation.report.terminal import print_summary
+from ablation.results.traces.places import read_rounds
 from ablation.results.traces.trace import trace_path
-from sampling.measure.place_rates import place_shares
+from sampling.measure.acceptance.place_rates import place_shares
 from utils.errors import UserError
 from utils.files import checked_path
 from utils.text import shown

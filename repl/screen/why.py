@@ -10,8 +10,8 @@ from rich.text import Text
 
 from ablation.results.tables.comparison import LEDGER_TITLE, ledger_table
 from repl.screen.tables import TableRow, line_of, rows
+from sampling.measure.acceptance.places import group_order
 from sampling.measure.ledger import PARTS, Ledger, ms
-from sampling.measure.places import group_order
 from utils.errors import UnknownName, UserError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def page(answers: "Answers", wanted: str, console: Console) -> RenderableType:
 
 def _by_place(answers: "Answers", titles: Collection[str]) -> Iterator[RenderableType]:
     """Alpha of the runs that drafted, by phase of the text and by how far the answer was."""
-    from sampling.measure.place_rates import place_shares
+    from sampling.measure.acceptance.place_rates import place_shares
 
     rounds = [at for name in answers.finished() for at in answers.rounds_at(name) if at.name in titles]
     shares = place_shares(rounds)

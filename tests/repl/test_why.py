@@ -67,7 +67,7 @@ def test_one_run_stands_beside_ar_alone(player: SessionPlayer) -> None:
     said(player)
     player.execute("/why ngram")
     out, _ = said(player)
-    assert out.count("NASD") == 3 and "AR " in out and "\nSD" not in out
+    assert out.count("NASD") == 4 and "AR " in out and "\nSD" not in out
     player.execute("/why nasd")
     assert "NASD" in said(player)[0]
     player.execute("/why beam")

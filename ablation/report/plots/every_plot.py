@@ -13,8 +13,8 @@ from ablation.report.plots.speedup import crowded, gamma_figure, speedup_figure
 from ablation.report.plots.trace import trace_figure
 from ablation.report.tables.acceptance import positions
 from ablation.results.traces.trace import trace_path
+from sampling.measure.acceptance.place_rates import PlaceShare
 from sampling.measure.ledger import PARTS
-from sampling.measure.place_rates import PlaceShare
 from utils.numbers.intervals import FEWEST
 
 _MEDIAN = (

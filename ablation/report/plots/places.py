@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablation.report.plots.figure import WIDTH, blank, style, wrapped
-from sampling.measure.place_rates import PlaceShare
-from sampling.measure.places import KINDS
+from sampling.measure.acceptance.place_rates import PlaceShare
+from sampling.measure.acceptance.places import KINDS
 
 _NAMED = {"output": "tokens of the answer before", "context": "tokens before, prompt included"}
 

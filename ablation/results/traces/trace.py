@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from ablation.results.column import column
 from ablation.results.table import key_of
-from sampling.measure.places import PhaseReader
+from sampling.measure.acceptance.places import PhaseReader
 from sampling.methods.settings import PARAMETERS
 from utils.events import Round
 

@@ -62,6 +62,10 @@ class Shifted:
         probs = None if block.probs is None else _later(block.probs)
         self._walker.enter(met, replace(block, best=_later(block.best), probs=probs))
 
+    def end(self, met: Met) -> None:
+        """See `Walker`."""
+        self._walker.end(met)
+
 
 def _later(rows: Tensor) -> Tensor:
     return torch.cat([rows[1:], rows[-1:]])

@@ -16,10 +16,13 @@ from sampling.measure.acceptance.target_rows import Block
 
 
 class FedDrafter(Protocol):
-    """layers: whose states of the target it reads."""
+    """layers: whose states of the target it reads. by_tokens: its drafts depend on the tokens before alone."""
 
     @property
     def layers(self) -> tuple[int, ...]: ...
+
+    @property
+    def by_tokens(self) -> bool: ...
 
     def begin(self, text: GivenText) -> None:
         """Another text, whose blocks follow in order."""
@@ -43,6 +46,7 @@ class FedModel:
     """A causal model: what it drafts depends on the tokens before alone, so one forward has all depths."""
 
     layers: tuple[int, ...] = ()
+    by_tokens = True
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -69,6 +73,8 @@ class FedModel:
 class FedHeads:
     """Medusa and Hydra heads: each place is a state of the target, and the tokens behind it."""
 
+    by_tokens = False
+
     def __init__(self, heads: Heads, layer: int, window: int) -> None:
         self._heads, self._window, self.layers = heads, window, (layer,)
 
@@ -90,6 +96,8 @@ class FedHeads:
 
 class FedRecurrent:
     """EAGLE and MTP heads: rows of the text once, and behind every place a chain that is fed the text's tokens."""
+
+    by_tokens = False
 
     def __init__(self, runner: HeadRunner[RecurrentForward]) -> None:
         assert isinstance(runner, RecurrentRunner)

@@ -73,6 +73,8 @@ class Follower:
 class FedOneByOne:
     """A drafter that goes token by token, fed the text's own: `FedDrafter` for what has no faster way."""
 
+    by_tokens = False
+
     def __init__(self, follower: Follower) -> None:
         assert isinstance(follower.drafter, ForwardDrafter)
         self._follower, self.layers = follower, follower.layers

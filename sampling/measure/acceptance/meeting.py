@@ -9,9 +9,9 @@ from sampling.measure.acceptance.target_rows import Block
 from utils.numbers.argmax import argmax
 
 
-def meet(met: Met, block: Block, drafter: FedDrafter) -> None:
-    """Enter what a drafter meets at the places of a block."""
-    for place, logits in enumerate(drafter.rows(block, met.depth)):
+def meet(met: Met, block: Block, drafter: FedDrafter, depth: int) -> None:
+    """Enter what a drafter meets at the places of a block, down to a depth."""
+    for place, logits in enumerate(drafter.rows(block, depth)):
         here = slice(block.start, block.start + len(logits))
         changed = block.processor.changed(logits.to(block.best.device), block.start, block.start + place)
         met.drafted[here, place] = True

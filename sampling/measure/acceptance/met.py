@@ -55,6 +55,13 @@ class Met:
         """D."""
         return int(self.accept.shape[1])
 
+    def spread(self) -> None:
+        """Enter all depths of a drafter whose drafts depend on the tokens before alone, from those of depth 1."""
+        for depth in range(1, self.depth):
+            for known in (self.drafted, self.accept, self.follow, self.cover, self.rank):
+                if known is not None:
+                    known[:-depth, depth] = known[depth:, 0]
+
     def reached(self) -> Numbers:
         """`[n, D]`: the chance that drafting from a place comes to each depth along the text; 0 where that is lost."""
         going = np.cumprod(np.nan_to_num(self.follow), axis=1)

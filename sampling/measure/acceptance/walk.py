@@ -30,4 +30,6 @@ def walk_along(
     for block in blocks(pair.target, text, processor, pair.stop, depth, layers):
         for name, walker in walkers.items():
             walker.enter(mets[name], block)
+    for name, walker in walkers.items():
+        walker.end(mets[name])
     return mets

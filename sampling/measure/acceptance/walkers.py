@@ -41,6 +41,10 @@ class Walker(Protocol):
         """Enter what it meets at the places of a block."""
         ...
 
+    def end(self, met: Met) -> None:
+        """The text's last block was entered."""
+        ...
+
 
 class FedWalker:
     """A drafter that is fed the text's own tokens at all depths."""
@@ -56,7 +60,12 @@ class FedWalker:
 
     def enter(self, met: Met, block: Block) -> None:
         """See `Walker`."""
-        meet(met, block, self.drafter)
+        meet(met, block, self.drafter, 1 if self.drafter.by_tokens else met.depth)
+
+    def end(self, met: Met) -> None:
+        """See `Walker`."""
+        if self.drafter.by_tokens:
+            met.spread()
 
 
 class OwnWalker:
@@ -74,6 +83,9 @@ class OwnWalker:
     def enter(self, met: Met, block: Block) -> None:
         """See `Walker`."""
         meet_own(met, block, self._follower)
+
+    def end(self, met: Met) -> None:
+        """See `Walker`: nothing is left to do."""
 
 
 def walker(engine: LocalEngine, method: str, values: Mapping[str, Any], depth: int, one_by_one: bool = False) -> Walker:

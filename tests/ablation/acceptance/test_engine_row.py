@@ -67,7 +67,7 @@ def test_rates_on_the_command_line() -> None:
 
 @pytest.mark.parametrize("text", ["nowhere.txt", "0.5,0.7", "1.5", ""])
 def test_what_is_no_row_is_refused(text: str) -> None:
-    with refused(*([text] if text else [])):
+    with refused(f"'{text}'"):
         read_row(text)
 
 

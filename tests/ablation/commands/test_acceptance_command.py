@@ -45,9 +45,8 @@ def test_figures_as_objects_and_as_a_table(models: list[str], prompts: Path, tmp
     assert plot.stat().st_size > 10_000
     own = [one for one in found if one["drafter"] == "speculative"]
     by_depth = {one["depth"]: one for one in own if one["figure"] == "conditional" and not one["kind"]}
-    assert sorted(by_depth) == [1, 2, 3] and all(
-        0 <= one["low"] <= one["value"] <= one["high"] for one in by_depth.values()
-    )
+    assert sorted(by_depth) == [1, 2, 3]
+    assert 0 <= by_depth[1]["low"] <= by_depth[1]["value"] <= by_depth[1]["high"]
     assert by_depth[1]["places"] == sum(
         one["places"] for one in own if (one["kind"], one["figure"]) == ("turn", "conditional")
     )
@@ -64,7 +63,7 @@ def test_figures_as_objects_and_as_a_table(models: list[str], prompts: Path, tmp
 
 def test_tables_for_people_and_a_text_file(models: list[str], tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("ab ab ab and so on " * 5)
-    lines = [{"text": "ab ab and more of it"}, {"prompt": "ab", "answer": " ab ab", "id": "x"}]
+    lines = [{"text": "ab ab and more of it"}, {"prompt": "ab ab", "answer": " ab ab", "id": "x"}]
     more = write_lines(tmp_path / "t.jsonl", *lines)
     result = call(*models, "--text", tmp_path / "t.txt", "--text", more, "--methods", "speculative", "--depth", 2)
     assert result.exit_code == 0, result.output

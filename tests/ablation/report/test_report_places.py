@@ -7,10 +7,11 @@ import pytest
 from ablation.plan.choice import plain_plan
 from ablation.plan.grid import Configuration
 from ablation.plan.prompts.file import Prompt
-from ablation.report.tables.places import place_tables, read_rounds
+from ablation.report.tables.acceptance import place_tables
 from ablation.report.write import write_report
+from ablation.results.traces.places import read_rounds
 from ablation.results.traces.trace import trace_path
-from sampling.measure.place_rates import place_shares
+from sampling.measure.acceptance.place_rates import place_shares
 from sampling.methods.settings import Settings
 from sampling.pair.pair_engine import PairEngine
 from tests.ablation.playing import play, rows
@@ -23,7 +24,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prompts = tuple(Prompt(f"p{n}", (f"ab {n}", "and again") if n < 2 else (f"hello {n}",)) for n in range(6))
     runs = tuple(map(Configuration, ("target", "speculative", "ngram")))
     values = {**Settings(), "length": 30, "chat": False}
-    play(out, plain_plan(prompts, runs, values, repeats=1), PairEngine(tiny_pair()), traced=True)
+    play(out, plain_plan(prompts, runs, values, repeats=1), PairEngine(tiny_pair()), trace=True)
     return out
 
 

@@ -239,9 +239,13 @@ class Leaking:
     def enter(self, met: Met, block: Block) -> None:
         FedWalker(_Shown()).enter(met, block)
 
+    def end(self, met: Met) -> None:
+        pass
+
 
 class _Shown:
     layers: tuple[int, ...] = ()
+    by_tokens = True
 
     def begin(self, text: GivenText) -> None:
         pass

@@ -21,9 +21,10 @@ KINDS = ("output", "context", "phase", "turn")
 QUOTED = 6
 """So many tokens in a row that stand in the prompt are a quotation; what follows them stands in it."""
 
-_ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s")
+_ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])(?:\s|$)")
 _BEFORE_JSON = re.compile(r"""\{[\s"'}]|\[[\s"'\]\[{\d-]""")
 _LONGEST_TAG = len("</think>")
+_TEMPLATE = 16  # tokens at the end of a prompt, in which a template may open the thinking
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class PhaseReader:
         self._tail = self._line = self._last_line = ""
         self._fence: str | None = None
         self._depth, self._text, self._escaped = 0, False, False
-        opened = "".join(map(piece, prompt[-QUOTED:]))
+        opened = "".join(map(piece, prompt[-_TEMPLATE:]))
         self._thinks = opened.rfind("<think>") > opened.rfind("</think>")
 
     @property

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sampling.measure.place_rates import place_shares, rounds_at
-from sampling.measure.places import CONTEXT, OUTPUT, PhaseReader, Place, bucket, group_order, places_of
+from sampling.measure.acceptance.place_rates import place_shares, rounds_at
+from sampling.measure.acceptance.places import CONTEXT, OUTPUT, PhaseReader, Place, bucket, group_order, places_of
 from utils.events import Round
 
 
@@ -35,7 +35,8 @@ def test_thinking_begins_and_ends_by_its_tags() -> None:
 
 
 def test_a_prompt_may_open_the_thinking() -> None:
-    assert phases("Hm.</think>So", "user\n<think>") == {"think": "Hm.</think>", "answer": "So"}
+    found = phases("Hm.</think>\nSo then", "user\n<think>")
+    assert found["think"] == "Hm.</think>" and found["answer"].endswith("So then")
 
 
 def test_code_stands_between_fences() -> None:
@@ -52,7 +53,7 @@ def test_json_by_its_brackets_and_by_its_fence() -> None:
 
 def test_lists_and_tables_go_on_until_a_line_says_otherwise() -> None:
     found = phases("Two:\n- one\n- two\n\nEnd")
-    assert found["list"] == "one\n- two\n" and found["answer"].endswith("\nEnd")
+    assert found["list"] == " one\n- two\n\n" and found["answer"].endswith("End")
     assert phases("| a | b |\n| 1 | 2 |\n")["table"].startswith(" a | b |\n| 1")
 
 

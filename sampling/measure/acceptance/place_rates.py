@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sampling.measure.places import KINDS, PhaseReader, Place, group_order
+from sampling.measure.acceptance.places import KINDS, PhaseReader, Place, group_order
 from utils.events import Round
 from utils.numbers.intervals import share_interval
 
