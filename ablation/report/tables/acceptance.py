@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from ablation.report.load import in_order
 from ablation.report.tables.cells import Table, interval, number, title_of
+from ablation.report.tables.rates import summed
 from sampling.measure.acceptance.place_rates import PlaceShare, RoundAt
 from sampling.measure.acceptance.places import KINDS, group_order
 from utils.numbers.intervals import Ends, share_interval, studentised_ratio
@@ -94,12 +94,6 @@ def positions(frame: pd.DataFrame) -> list[Positions]:
         hist, tested = (_matrix(summed(cells) for _, cells in groups[key]) for key in ("accept_hist", "tested_at"))
         figures.append(Positions(str(part["method"].iloc[0]), name, hist, tested))
     return figures
-
-
-def summed(cells: Iterable[str]) -> list[int]:
-    """Cells of numbers between spaces, added up place by place. Example: "1 2", "3" -> [4, 2]."""
-    lists = (list(map(int, cell.split())) for cell in cells)
-    return [sum(entries) for entries in zip_longest(*lists, fillvalue=0)]
 
 
 def _shares(parts: Counts, wholes: Counts, ends: Ends) -> list[ShareAtPosition]:
