@@ -38,7 +38,7 @@ ROWS = [
     Row("infer", ("acceptance",), 2, ("--text", "--prompts", "--trace")),
     Row("infer", ("acceptance", "--prompts", "dialogue", "--depth", "0"), 2, ("--depth: '0'", 1)),
     Row("infer", ("acceptance", "--prompts", "dialogue", "--tree", "\x1b[2J"), 2, ("--tree", "'\\x1b[2J'")),
-    Row("infer", ("acceptance", "--prompts", "dialogue", "--engine-row", "no/such"), 2, ("'no/such'", "cannot be read")),
+    Row("infer", ("acceptance", "--prompts", "dialogue", "--engine-row", "a/b"), 2, ("'a/b'", "cannot be read")),
     Row("infer", ("profile", "--seconds", "-1"), 2, ("--seconds: '-1'", 0)),
     Row("infer", ("profile", "--refrsh"), 2, ("'--refresh'",)),
     Row("infer", ("--nope",), 2, ("option", "'--nope'")),
