@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablation.commands.ablate import EXAMPLES, ablate
-from ablation.commands.cli import advise, invariance, methods, prefill, profile, quality, run, selftest
+from ablation.commands.acceptance import EXAMPLES as ACCEPTANCE_EXAMPLES
+from ablation.commands.cli import acceptance, advise, invariance, methods, prefill, profile, quality, run, selftest
 from ablation.commands.run import Grammar, Length, Processor, Runs, Seed
 from ablation.commands.shared.checked import CheckedCommand, CheckedGroup
 from ablation.commands.shared.opened import opened
@@ -110,6 +111,7 @@ app.command(cls=CheckedCommand)(invariance)
 app.command(cls=CheckedCommand)(quality)
 app.command(cls=CheckedCommand)(profile)
 app.command(cls=CheckedCommand)(advise)
+app.command(cls=CheckedCommand, epilog=ACCEPTANCE_EXAMPLES)(acceptance)
 app.command(cls=CheckedCommand)(methods)
 app.command(cls=CheckedCommand)(prefill)
 app.command(cls=CheckedCommand)(serve)

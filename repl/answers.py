@@ -14,6 +14,7 @@ from utils.errors import UserError
 from utils.interrupt import Interrupt
 
 if TYPE_CHECKING:
+    from sampling.measure.acceptance.place_rates import RoundAt
     from sampling.measure.comparison import Comparison
     from sampling.measure.divergence import Divergence
     from sampling.measure.metrics import RunMetrics
@@ -119,6 +120,14 @@ class Answers:
         from utils.device.machine import disturbance
 
         return disturbance(self.machines[name].other_cores for name in self.finished())
+
+    def rounds_at(self, name: str) -> "list[RoundAt]":
+        """The rounds of a run that drafted, each with the place where it began."""
+        from sampling.measure.acceptance.place_rates import rounds_at
+        from utils.events import Round
+
+        rounds = [round for round in self.rounds[name] if isinstance(round, Round)]
+        return list(rounds_at(self.runs[name].title, self.prompts[name], rounds, self._engine.pair.piece))
 
     def left(self) -> list[str]:
         """Runs of which there is nothing to show."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ablation.book_figures.common import axes, by_configuration, expected_tokens, look
 from ablation.report.plots.figure import COLOURS, GREY, MARKERS
-from ablation.report.tables.acceptance import summed
+from ablation.report.tables.rates import summed
 from egag.draft_distribution import LogitsDistribution
 from egag.egag import EntropyGamma
 from sampling.methods.tables import AR

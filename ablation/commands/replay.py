@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ablation.commands.simulator import simulated, write_simulator
 from ablation.report.tables.bounds import ABOUT, FITTED_COST, UNTESTED, frame_of
 from ablation.report.tables.summary import summarise
 from ablation.report.terminal import print_summary
@@ -22,6 +21,7 @@ from ablation.results.table import columns, row
 from ablation.results.traces.bounds import bounds
 from ablation.results.traces.generations import Generation, read_generations
 from ablation.results.traces.replay import ReplayRequest, Replays, refuse_foreign
+from ablation.results.traces.simulator import simulated, write_simulator
 from ablation.run.results_file import check_output
 from egag.cost_model import CostModel
 from sampling.measure.replay.expected import expected_accepted

@@ -13,8 +13,9 @@ from ablation.report.load import load_manifest, load_results
 from ablation.report.markdown import markdown
 from ablation.report.origin import AGAINST, measured_on
 from ablation.report.page import page
-from ablation.report.plots.every_plot import answer_plot, processor_plots
+from ablation.report.plots.every_plot import answer_plot, place_plot, processor_plots
 from ablation.report.plots.figure import Plot
+from ablation.report.tables.acceptance import place_tables
 from ablation.report.tables.batches import batches_section
 from ablation.report.tables.best import compare_best, compare_rules
 from ablation.report.tables.bounds import BoundRows, bound_rows
@@ -27,6 +28,9 @@ from ablation.report.tables.pairs import compare
 from ablation.report.tables.predicted import Prices
 from ablation.report.tables.summary import summarise
 from ablation.report.terminal import print_summary
+from ablation.results.traces.places import read_rounds
+from ablation.results.traces.trace import trace_path
+from sampling.measure.acceptance.place_rates import place_shares
 from utils.errors import UserError
 from utils.files import checked_path
 from utils.text import shown
@@ -125,7 +129,18 @@ def _sections(
                 plot.save(folder)
                 plots.append(plot)
         sections.append(make_section(processor, summary, pairs, tuple(plots), tuple(notes), bound))
-    return (*sections, _answer(results, folder))
+    return (*sections, *_places(results, folder), _answer(results, folder))
+
+
+def _places(results: Path, folder: Path) -> tuple[ReportSection, ...]:
+    """Acceptance by place, where a trace lies beside the results and something drafted."""
+    rounds = list(read_rounds(trace_path(results)))
+    shares = place_shares(rounds)
+    if not shares:
+        return ()
+    plot = place_plot(shares)
+    plot.save(folder)
+    return (ReportSection("Acceptance by place", place_tables(shares, rounds), None, (plot,), ()),)
 
 
 def _answer(results: Path, folder: Path) -> ReportSection:

@@ -1,14 +1,16 @@
 """/why: where the time of the last answer's tokens went, as bars, a table and sentences."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from ablation.results.tables.comparison import LEDGER_TITLE, ledger_table
 from repl.screen.tables import TableRow, line_of, rows
+from sampling.measure.acceptance.places import group_order
 from sampling.measure.ledger import PARTS, Ledger, ms
 from utils.errors import UnknownName, UserError
 
@@ -25,6 +27,7 @@ _LOOKS = {
 }
 # Of the line: what a bar's name may take at most, and what stands behind it.
 _NAME_SHARE, _BEHIND = 3, 18
+_PLACES = {"phase": "phase of the text", "output": "tokens of the answer before"}
 
 
 def page(answers: "Answers", wanted: str, console: Console) -> RenderableType:
@@ -44,7 +47,25 @@ def page(answers: "Answers", wanted: str, console: Console) -> RenderableType:
     said += [_lacking(line) for line in lines if line.ledger is None]
     if not any(line.reference for line in known):
         said.append("no AR ran here: what a plain forward takes is the profile's")
-    return Group(*parts, *(Text(text, "dim") for text in said))
+    return Group(*parts, *(Text(text, "dim") for text in said), *_by_place(answers, {line.title for line in lines}))
+
+
+def _by_place(answers: "Answers", titles: Collection[str]) -> Iterator[RenderableType]:
+    """Alpha of the runs that drafted, by phase of the text and by how far the answer was."""
+    from sampling.measure.acceptance.place_rates import place_shares
+
+    rounds = [at for name in answers.finished() for at in answers.rounds_at(name) if at.name in titles]
+    shares = place_shares(rounds)
+    for kind, head in _PLACES.items():
+        own = [share for share in shares if share.kind == kind]
+        groups = sorted({share.group for share in own}, key=lambda group: group_order(kind, group))
+        if len(groups) < 2:
+            continue
+        table = Table(f"alpha by {head}", *groups, box=None, padding=(0, 2, 0, 0), header_style="dim")
+        for name in dict.fromkeys(share.name for share in own):
+            cells = {share.group: f"{share.share:.2f} of {share.cases:.0f}" for share in own if share.name == name}
+            table.add_row(Text(name), *(cells.get(group, "-") for group in groups))
+        yield table
 
 
 def _chosen(lines: Sequence[TableRow], answers: "Answers", wanted: str) -> list[TableRow]:

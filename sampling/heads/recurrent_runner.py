@@ -119,6 +119,19 @@ class RecurrentSlot:
         self._drafts = FedDrafts((state[-1:],))
         return logits
 
+    def text_rows(self, tokens: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
+        """n rows of the target's own states: a copy of their states `[n, H]`, and raw logits `[n, V]` behind each."""
+        state, logits = run_single(self._text(tokens, feature, wanted=len(tokens)))
+        return state.clone(), logits
+
+    def beside(self, tokens: Tensor, above: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of n drafts that belong to different places: a copy of their states, and raw logits behind each.
+
+        above: `[n, H]`, what each continues. seen: `[n, rows + n]` bool, all rows that each sees. `crop` forgets them.
+        """
+        state, logits = run_single(self._fed(tokens, above, seen, len(tokens)))
+        return state.clone(), logits
+
     def ahead(self, tokens: Tensor, feature: Tensor, masks: int) -> StepGenerator[Tensor]:
         """n rows of the target's own states and so many mask rows behind them, which are forgotten at once.
 

@@ -244,6 +244,10 @@ class Pair:
         except UserError:
             return str(self.tokenizer.decode([token])).encode()
 
+    def piece(self, token: int) -> str:
+        """The text of a token; bytes that are no whole characters are shown as such."""
+        return self.bytes_of(token).decode("utf-8", "replace")
+
     def template_values(self, variables: TemplateVariables) -> dict[str, Any]:
         """What the chat template is told of these: see `prompt_ids`. Raises `UserError` where it does not read them."""
         name, there = self.target_info.name, not self.encoder

@@ -67,7 +67,7 @@ def test_one_run_stands_beside_ar_alone(player: SessionPlayer) -> None:
     said(player)
     player.execute("/why ngram")
     out, _ = said(player)
-    assert out.count("NASD") == 3 and "AR " in out and "\nSD" not in out
+    assert out.count("NASD") == 4 and "AR " in out and "\nSD" not in out
     player.execute("/why nasd")
     assert "NASD" in said(player)[0]
     player.execute("/why beam")
@@ -105,3 +105,17 @@ def test_terminals_without_shades_get_ascii() -> None:
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     (bar,) = bars([TableRow("SD", None, ledger=SD)], Console(file=file, width=80))  # type: ignore[arg-type]
     assert bar.plain.isascii() and {"#", "%", "=", "."} <= set(bar.plain)
+
+
+def test_acceptance_is_told_by_place(player: SessionPlayer) -> None:
+    player.execute("/length 40")
+    player.execute("Hello")
+    said(player)
+    player.execute("/why")
+    out, err = said(player)
+    answers = player.session.answers
+    assert answers is not None and not err
+    rounds = answers.rounds_at("speculative")
+    whole = answers.comparison.metrics["speculative"]
+    assert sum(at.judged for at in rounds) == whole.tested and sum(at.accepted for at in rounds) == whole.accepted
+    assert "alpha by tokens of the answer before" in out and "0-7" in out and "32-127" in out

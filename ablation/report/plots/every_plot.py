@@ -1,6 +1,6 @@
 """All plots of a result, and why any are missing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -8,10 +8,12 @@ import pandas as pd
 from ablation.report.plots.acceptance import histogram_figure, position_figure
 from ablation.report.plots.figure import Plot, slug
 from ablation.report.plots.ledger import ledger_figure
+from ablation.report.plots.places import place_figure
 from ablation.report.plots.speedup import crowded, gamma_figure, speedup_figure
 from ablation.report.plots.trace import trace_figure
 from ablation.report.tables.acceptance import positions
 from ablation.results.traces.trace import trace_path
+from sampling.measure.acceptance.place_rates import PlaceShare
 from sampling.measure.ledger import PARTS
 from utils.numbers.intervals import FEWEST
 
@@ -72,6 +74,12 @@ def processor_plots(frame: pd.DataFrame, summary: pd.DataFrame, processor: str) 
             yield f"{title}: not drawn. {figure}"
         else:
             yield Plot(f"{stem}_{slug(processor)}", f"{title}, {processor}. {explained}", figure)
+
+
+def place_plot(shares: Sequence[PlaceShare]) -> Plot:
+    """The plot of acceptance by place."""
+    caption = "Alpha by place. Lines: 95 % intervals over prompts. Points at one group are moved apart."
+    return Plot("places", caption, place_figure(shares, "Alpha by the place where a round began"))
 
 
 def answer_plot(results: Path) -> Plot | str:

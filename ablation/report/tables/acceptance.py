@@ -1,8 +1,7 @@
-"""Acceptance by position in the draft, in numbers: how many rounds judged and accepted a draft there."""
+"""Acceptance in numbers: by position in the draft, and by the place of the text where rounds began."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -10,10 +9,21 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ablation.report.load import in_order
+from ablation.report.tables.cells import Table, interval, number, title_of
+from ablation.report.tables.rates import summed
+from sampling.measure.acceptance.place_rates import PlaceShare, RoundAt
+from sampling.measure.acceptance.places import KINDS, group_order
 from utils.numbers.intervals import Ends, share_interval, studentised_ratio
 
 # A share of fewer rounds than this is drawn hollow.
 FEW_ROUNDS = 10
+
+HEADS = {"output": "tokens of the answer before", "context": "tokens before", "phase": "phase", "turn": "turn"}
+_MEANING = (
+    "Alpha: accepted drafts over judged positions of the rounds that began there, with its 95 % interval over prompts. "
+    "A round begins where the last one failed, so these rates depend on the draft length; infer.py acceptance has "
+    "those that do not."
+)
 
 Counts = NDArray[np.float64]
 
@@ -86,12 +96,6 @@ def positions(frame: pd.DataFrame) -> list[Positions]:
     return figures
 
 
-def summed(cells: Iterable[str]) -> list[int]:
-    """Cells of numbers between spaces, added up place by place. Example: "1 2", "3" -> [4, 2]."""
-    lists = (list(map(int, cell.split())) for cell in cells)
-    return [sum(entries) for entries in zip_longest(*lists, fillvalue=0)]
-
-
 def _shares(parts: Counts, wholes: Counts, ends: Ends) -> list[ShareAtPosition]:
     sums = zip(parts.sum(axis=0), wholes.sum(axis=0), *ends, strict=True)
     return [
@@ -108,3 +112,25 @@ def _matrix(lists: Iterable[list[int]]) -> Counts:
     for place, row in enumerate(rows):
         made[place, : len(row)] = row
     return made
+
+
+def place_tables(shares: Sequence[PlaceShare], rounds: Sequence[RoundAt]) -> tuple[Table, ...]:
+    """A table a kind that has several groups: a row a configuration, a column a group."""
+    tables = list[Table]()
+    for kind in KINDS:
+        own = [share for share in shares if share.kind == kind]
+        groups = sorted({share.group for share in own}, key=lambda group: group_order(kind, group))
+        if len(groups) < 2:
+            continue
+        names = list(dict.fromkeys(share.name for share in own))
+        found = {(share.name, share.group): share for share in own}
+        rows = tuple((title_of(name), *(_cell(found.get((name, group))) for group in groups)) for name in names)
+        counts = [sum(one.place.group(kind) == group for one in rounds) for group in groups]
+        counted = tuple(f"{group} ({count:,} rounds)" for group, count in zip(groups, counts, strict=True))
+        notes = () if tables else (_MEANING,)
+        tables.append(Table(f"Alpha by {HEADS[kind]}", ("configuration", *counted), rows, notes))
+    return tuple(tables)
+
+
+def _cell(share: PlaceShare | None) -> str:
+    return number(float("nan")) if share is None else interval(share.share, share.low, share.high)

@@ -1,13 +1,13 @@
 """What configurations drafted and what their rounds cost, from sums over runs, with intervals over prompts."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import pandas as pd
 
-from ablation.report.tables.acceptance import summed
 from egag.rollback_price import FREE, RollbackPrice
 from sampling.measure.ledger import PARTS, Ledger, needed_alpha
 from utils.numbers.intervals import Ends, Numbers, share_interval, studentised_ratio
@@ -144,3 +144,9 @@ def _intervals(by_prompt: pd.DataFrame, group: list[str]) -> pd.DataFrame:
         for key, sums in by_prompt.groupby(level=group)
     }
     return by_group(intervals, group, names)
+
+
+def summed(cells: Iterable[str]) -> list[int]:
+    """Cells of numbers between spaces, added up place by place. Example: "1 2", "3" -> [4, 2]."""
+    lists = (list(map(int, cell.split())) for cell in cells)
+    return [sum(entries) for entries in zip_longest(*lists, fillvalue=0)]

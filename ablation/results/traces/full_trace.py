@@ -92,6 +92,7 @@ class FullTracer(Tracer):
         from sampling.pair.local_engine import is_local
 
         self.close()
+        super().prompted(place, engine, values, ids)
         traced = self._waiting[place.key] = _TracedGeneration(place, ids, values)
         if not is_local(engine):
             return
@@ -102,11 +103,12 @@ class FullTracer(Tracer):
     def round(self, place: "PlannedGeneration", round: Round) -> None:
         """See `Tracer.round`."""
         seen = None if self._engine is None else self._engine.raw.take()
-        self._waiting[place.key].rounds.append(_round_line(place, round, seen))
+        self._waiting[place.key].rounds.append(_round_line(place, round, seen, self.phase(place, round)))
 
     def record(self, record: Record) -> None:
         """See `Tracer.record`."""
         self.close()
+        super().record(record)
         traced = self._waiting.pop(key_of(record), None)
         if traced is None:
             return
@@ -171,7 +173,7 @@ def drafter_of(place: "PlannedGeneration", values: Mapping[str, Any]) -> str:
     return ", ".join([method.drafter, *values_shown, f"{most_drafts(place.method, settings)} drafts", *where])
 
 
-def _round_line(place: "PlannedGeneration", round: Round, seen: "ObservedRound | None") -> FullLine:
+def _round_line(place: "PlannedGeneration", round: Round, seen: "ObservedRound | None", phase: str) -> FullLine:
     from sampling.logits_probe import ObservedRound
     from sampling.measure.replay.walk import beliefs
 
@@ -179,6 +181,7 @@ def _round_line(place: "PlannedGeneration", round: Round, seen: "ObservedRound |
     return _line(
         place,
         round,
+        phase,
         kind="round",
         steps=seen.steps,
         beliefs=_figures(beliefs(round, seen)),
@@ -189,8 +192,8 @@ def _round_line(place: "PlannedGeneration", round: Round, seen: "ObservedRound |
     )
 
 
-def _line(place: "PlannedGeneration", round: Round, **more: Any) -> FullLine:
-    line = trace_line(place, round)
+def _line(place: "PlannedGeneration", round: Round, phase: str = "", **more: Any) -> FullLine:
+    line = trace_line(place, round, phase)
     values = {f.name: getattr(line, f.name) for f in fields(TraceLine)}
     return FullLine(**values, vocab_size=round.vocab_size, most=round.gamma, **more)
 

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from ablation.results.column import column
+from ablation.results.table import key_of
+from sampling.measure.acceptance.places import PhaseReader
 from sampling.methods.settings import PARAMETERS
 from utils.events import Round
 
 if TYPE_CHECKING:
-    from ablation.plan.grid import PlannedGeneration
+    from ablation.plan.grid import PlannedGeneration, RowKey
     from ablation.results.record import Record
     from sampling.engine import Engine
 
@@ -68,6 +70,7 @@ class TraceLine(GenerationLine):
     source: str = column("", "who drafted, where several drafters take turns (`auto`); else empty")
     live: int = column("texts", "that shared this round, whose times are those of all of them")
     waited_ms: float = column("ms", "since the round before, while prompts of others were read")
+    phase: str = column("", "of the text where the round began (docs/acceptance.md); empty where nobody can tell")
 
 
 def of_generation(place: "PlannedGeneration") -> dict[str, Any]:
@@ -87,8 +90,8 @@ def of_generation(place: "PlannedGeneration") -> dict[str, Any]:
     }
 
 
-def trace_line(place: "PlannedGeneration", round: Round) -> TraceLine:
-    """The trace line of a round."""
+def trace_line(place: "PlannedGeneration", round: Round, phase: str = "") -> TraceLine:
+    """The trace line of a round, which began in a phase of the text."""
     return TraceLine(
         **of_generation(place),
         lossless=place.lossless,
@@ -109,6 +112,7 @@ def trace_line(place: "PlannedGeneration", round: Round) -> TraceLine:
         source=round.source,
         live=round.live,
         waited_ms=round.waited_s * 1e3,
+        phase=phase,
     )
 
 
@@ -117,6 +121,7 @@ class Tracer:
 
     def __init__(self, file: TextIO | None) -> None:
         self._file = file
+        self._phases: dict[RowKey, PhaseReader] = {}
 
     def begin(self, place: "PlannedGeneration") -> None:
         """A generation starts."""
@@ -125,11 +130,23 @@ class Tracer:
         self, place: "PlannedGeneration", engine: "Engine", values: Mapping[str, Any], ids: Sequence[int]
     ) -> None:
         """What the generation goes by is known; nothing is timed yet."""
+        if self._file is not None and (pair := getattr(engine, "pair", None)) is not None:
+            self._phases[place.key] = PhaseReader(ids, pair.piece)
 
     def round(self, place: "PlannedGeneration", round: Round) -> None:
         """A round is over."""
         if self._file is not None:
-            self.write(trace_line(place, round))
+            self.write(trace_line(place, round, self.phase(place, round)))
+
+    def phase(self, place: "PlannedGeneration", round: Round) -> str:
+        """Of the text where the round began, which then goes on with what the round emitted."""
+        reader = self._phases.get(place.key)
+        if reader is None:
+            return ""
+        phase = reader.phase
+        for token in round.emitted:
+            reader.add(token)
+        return phase
 
     def ended(self, place: "PlannedGeneration") -> None:
         """A text of a batch is whole."""
@@ -139,6 +156,7 @@ class Tracer:
 
     def record(self, record: "Record") -> None:
         """The generation is over."""
+        self._phases.pop(key_of(record), None)
 
     def close(self) -> None:
         """Nothing more is written."""

@@ -1,0 +1,1 @@
+"""Texts, engines' rows and pairs of the command acceptance."""
