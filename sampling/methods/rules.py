@@ -72,6 +72,14 @@ PLAIN = (
         limits=True,
     ),
     Part(
+        "saturation",
+        "egag.stopping.saturation:SaturationGamma",
+        "stop after a draft whose path has become improbable",
+        "saturation pruning, as in the audit of draft lengths by Jella et al. 2026; kin of arXiv 2602.01274",
+        parameters.SATURATION,
+        limits=True,
+    ),
+    Part(
         "adaedl",
         "egag.adaedl:AdaEdlGamma",
         "stop before a draft if an entropy bound on its acceptance is too low",

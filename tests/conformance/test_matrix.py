@@ -80,7 +80,17 @@ def test_every_way_of_drafting_meets_every_rule_that_it_may_take() -> None:
 
 
 def test_every_way_of_drafting_that_could_be_bent_is_sampled_under_rules_that_could_bend_it() -> None:
-    reading = {"egag", "confidence", "svip", "adaedl", "draft_verify", "specdec_pp", "survival", "ucb_rules"}
+    reading = {
+        "egag",
+        "confidence",
+        "svip",
+        "adaedl",
+        "draft_verify",
+        "specdec_pp",
+        "survival",
+        "saturation",
+        "ucb_rules",
+    }
     assert {rule for rule in CONTROLLERS if reads_distributions(rule)} == reading
     met: dict[type, set[str]] = {}
     for drafter, rule, _ in sampled_combinations():
