@@ -165,7 +165,10 @@ CONTROLLERS = Registry[Part](
     ),
 )
 
-CHOOSERS: dict[str, Part] = {"auto": replace(CONTROLLERS["survival"], path="egag.drafter_chooser:DrafterChooser")}
+CHOOSERS: dict[str, Part] = {
+    "auto": replace(CONTROLLERS["survival"], path="egag.drafter_chooser:DrafterChooser"),
+    "hedge": replace(CONTROLLERS["survival"], path="egag.hedge_chooser:HedgeChooser"),
+}
 """The rules of drafters that consist of several; these rules also choose the drafter."""
 
 OWN = "own"
