@@ -43,7 +43,7 @@ class DrafterScore:
         Example: 1, .5 of a chain of 3, alpha .6 -> 1 + .5 + .5 x .6 = 1.8.
         """
         seen = [*acceptances[:longest]]
-        return sum(accumulate([*seen, *[self.alpha] * (longest - len(seen))], mul))
+        return math.fsum(accumulate([*seen, *[self.alpha] * (longest - len(seen))], mul))
 
 
 class HedgeChooser(DrafterChooser):

@@ -97,7 +97,8 @@ class HedgeDrafter(AutoDrafter):
         logits[0], logits[1:] = root[0], ahead[:-1]
         both = seq.processor(logits).to(target.device)
         width = min(both.shape[1], target.shape[1])
-        return both[:, :width].minimum(target[:, :width]).sum(-1).tolist()  # type: ignore[no-any-return]
+        scores: list[float] = both[:, :width].minimum(target[:, :width]).sum(-1).tolist()
+        return scores
 
 
 def _copied(copy: abc.Sequence[int], emitted: abc.Sequence[int]) -> list[float]:

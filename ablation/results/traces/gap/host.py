@@ -53,10 +53,11 @@ class TimedRule(LengthRule, Truncation):
     """A rule whose calls are timed. seconds: of its own code and of what it read.
 
     reading: seconds of reading these figures (entropy, top, chance) of a distribution of so many tokens. A trace holds
-    the figures, and a run computes them from logits.
+    the figures, and a run computes them from logits. clock: by default the processor's time of this thread, which
+    other programs do not lengthen.
     """
 
-    def __init__(self, rule: LengthRule, reading: Reading, clock: Clock = time.perf_counter) -> None:
+    def __init__(self, rule: LengthRule, reading: Reading, clock: Clock = time.thread_time) -> None:
         self.rule, self.seconds = rule, 0.0
         self._reading, self._clock = reading, clock
         self._noted: tuple[DraftDistribution, _Noted] | None = None

@@ -19,7 +19,8 @@ def survival(chances: NDArray[np.floating], counts: Sequence[int]) -> Survival:
 
     Example: chances .8, .5, .9 of positions with 2 and 1 drafts -> (.8, .4), (.9).
     """
-    return [np.cumprod(part) for part in np.split(chances, np.cumsum(counts)[:-1])]
+    parts: list[NDArray[np.floating]] = np.split(chances, np.cumsum(counts)[:-1])
+    return [np.cumprod(part, dtype=np.float64) for part in parts]
 
 
 def best_runs(
