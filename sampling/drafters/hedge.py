@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from egag.hedge_chooser import HedgeChooser, judged_by
+from egag.choosing.hedge_chooser import HedgeChooser, judged_by
 from egag.length_rule import LengthRule
 from sampling.drafters.auto import COPIES, AutoDrafter
 from sampling.forward.requests import StepGenerator

@@ -34,7 +34,7 @@ PLAIN = (
     ),
     Part(
         "confidence",
-        "egag.confidence:ConfidenceGamma",
+        "egag.stopping.confidence:ConfidenceGamma",
         "stop after a draft below a probability",
         "transformers assistant_confidence_threshold",
         parameters.CONFIDENCE,
@@ -65,7 +65,7 @@ PLAIN = (
     ),
     Part(
         "svip",
-        "egag.svip:SvipGamma",
+        "egag.stopping.svip:SvipGamma",
         "stop after a draft of high entropy",
         "arXiv 2411.18462",
         parameters.SVIP,
@@ -81,7 +81,7 @@ PLAIN = (
     ),
     Part(
         "adaedl",
-        "egag.adaedl:AdaEdlGamma",
+        "egag.stopping.adaedl:AdaEdlGamma",
         "stop before a draft if an entropy bound on its acceptance is too low",
         "arXiv 2410.18351",
         parameters.ADAEDL,
@@ -105,7 +105,7 @@ PLAIN = (
     ),
     Part(
         "draft_verify",
-        "egag.draft_verify:DraftVerifyGamma",
+        "egag.stopping.draft_verify:DraftVerifyGamma",
         "stop after a draft of low confidence; the threshold follows acceptance",
         "arXiv 2309.08168",
         parameters.DRAFT_VERIFY,
@@ -113,7 +113,7 @@ PLAIN = (
     ),
     Part(
         "specdec_pp",
-        "egag.specdec_pp:SpecDecPpGamma",
+        "egag.stopping.specdec_pp:SpecDecPpGamma",
         "stop if a rejection is probable, by calibrated probabilities",
         "arXiv 2405.19715",
         parameters.SPECDEC,
@@ -167,7 +167,7 @@ CONTROLLERS = Registry[Part](
 
 CHOOSERS: dict[str, Part] = {
     "auto": replace(CONTROLLERS["survival"], path="egag.drafter_chooser:DrafterChooser"),
-    "hedge": replace(CONTROLLERS["survival"], path="egag.hedge_chooser:HedgeChooser"),
+    "hedge": replace(CONTROLLERS["survival"], path="egag.choosing.hedge_chooser:HedgeChooser"),
 }
 """The rules of drafters that consist of several; these rules also choose the drafter."""
 

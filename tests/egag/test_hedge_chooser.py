@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
+from egag.choosing.hedge_chooser import DrafterScore, HedgeChooser, judged_by
 from egag.cost_model import CostModel
 from egag.expected_round import ExpectedRound
-from egag.hedge_chooser import DrafterScore, HedgeChooser, judged_by
 from tests.rules import judged
 
 PRICE = CostModel(((1, 20.0), (9, 22.0)), first_s=1.0, step_s=1.0)

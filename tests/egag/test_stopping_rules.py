@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from egag.adaedl import AdaEdlGamma
-from egag.calibration import Calibration
-from egag.draft_verify import DraftVerifyGamma
 from egag.length_rule import LengthRule
-from egag.specdec_pp import SpecDecPpGamma
+from egag.stopping.adaedl import AdaEdlGamma
+from egag.stopping.calibration import Calibration
+from egag.stopping.draft_verify import DraftVerifyGamma
 from egag.stopping.saturation import SaturationGamma
-from egag.svip import SvipGamma
-from egag.threshold import AdaptiveThreshold
+from egag.stopping.specdec_pp import SpecDecPpGamma
+from egag.stopping.svip import SvipGamma
+from egag.stopping.threshold import AdaptiveThreshold
 from sampling.methods.rules import CONTROLLERS
 from tests.rules import Told, drafts, judged
 

@@ -24,7 +24,7 @@ from ablation.run.results_file import Files
 from egag.cost_model import CostModel
 from egag.draft_distribution import RecordedDistribution
 from egag.stopping.saturation import SaturationGamma
-from egag.svip import SvipGamma
+from egag.stopping.svip import SvipGamma
 from sampling.measure.replay import DraftWalk, PositionDraft, best_fixed, oracle, placed
 from sampling.methods.rules import CONTROLLERS
 from sampling.methods.settings import Settings

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 import torch
 
-from egag.hedge_chooser import HedgeChooser
+from egag.choosing.hedge_chooser import HedgeChooser
 from egag.length_rule import FixedGamma
 from sampling.drafter import proposal_of
 from sampling.drafters.auto import COPIES
