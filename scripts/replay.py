@@ -27,6 +27,9 @@ Bounded = Annotated[
     bool, typer.Option("--bounded", help="hold rules to the drafts of the trace, where they ask for more")
 ]
 Bounds = Annotated[bool, typer.Option("--bounds", help="also the best fixed lengths and the oracle")]
+Gap = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="split what the oracle leaves, under --rule or all; a report there")
+]
 Out = Annotated[Path | None, typer.Option(metavar="FILE.csv", help="also write the rows as a results file")]
 Simulator = Annotated[
     Path | None, typer.Option(metavar="FILE.jsonl", help="also write SpecDecode-Bench's simulator rows")
@@ -45,6 +48,7 @@ def main(
     price: PriceOf = "fitted",
     bounded: Bounded = False,
     bounds: Bounds = False,
+    gap: Gap = None,
     out: Out = None,
     simulator: Simulator = None,
 ) -> None:
@@ -56,6 +60,7 @@ def main(
     uv run scripts/replay.py t.jsonl --gamma 1,2,4,8 --bounds
     uv run scripts/replay.py t.jsonl --rule egag --set egag_gamma_max=8
     uv run scripts/replay.py t.jsonl --gamma 4 --batch 8
+    uv run --extra gap scripts/replay.py t.jsonl --gap folder
     """
     with exit_statuses():
         # Late, so that --help and a wrong call need no pandas.
@@ -63,7 +68,7 @@ def main(
 
         sets = tuple(assignments or ())
         asked = ReplayCall(
-            trace, rule, gamma, tree_tokens, sets, verify_strategy, methods, batch, price, bounded, bounds
+            trace, rule, gamma, tree_tokens, sets, verify_strategy, methods, batch, price, bounded, bounds, gap
         )
         replay(asked, out_console(), out, simulator)
 

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ablation.report.gap.write import write_gap
 from ablation.report.tables.bounds import ABOUT, FITTED_COST, UNTESTED, frame_of
 from ablation.report.tables.summary import summarise
-from ablation.report.terminal import print_summary
+from ablation.report.terminal import print_summary, print_table
 from ablation.results.computed import BOUND, BOUND_METHOD, REPLAYED
 from ablation.results.record import Record
 from ablation.results.store import Store
 from ablation.results.table import columns, row
 from ablation.results.traces.bounds import bounds
+from ablation.results.traces.gap.signals import READ_BY
+from ablation.results.traces.gap.split import gaps
 from ablation.results.traces.generations import Generation, read_generations
 from ablation.results.traces.replay import ReplayRequest, Replays, refuse_foreign
 from ablation.results.traces.simulator import simulated, write_simulator
@@ -55,6 +58,7 @@ class ReplayCall:
     price: str = FITTED
     bounded: bool = False
     bounds: bool = False
+    gap: Path | None = None
 
 
 def replay(call: ReplayCall, console: Console, out: Path | None = None, simulator: Path | None = None) -> None:
@@ -66,6 +70,7 @@ def replay(call: ReplayCall, console: Console, out: Path | None = None, simulato
         check_output(out, resume=False, overwrite=False)
     asked, price = _asked(call), _price(call.price)
     checked_path(str(call.trace), "trace")
+    _refuse_mixed(call)
     known = not call.trace.is_dir() and call.trace.stat().st_size > 0
     if known and is_simulator(call.trace):
         return _show(call, console, out, *simulated(call.trace, price, asked, call.batch))
@@ -74,11 +79,37 @@ def replay(call: ReplayCall, console: Console, out: Path | None = None, simulato
         write_simulator(replays, simulator)
     if call.strategy is not None:
         return console.print(_expected(replays, call.strategy))
+    if call.gap is not None:
+        return _split(call, console, replays, call.gap)
     records, notes = _records(replays, asked)
     if call.bounds:
         bounds_found = bounds(replays)
         records, notes = [*records, *bounds_found.records], [*notes, *bounds_found.notes]
     return _show(call, console, out, [*replays.references(replays.drafted), *records], notes)
+
+
+def _refuse_mixed(call: ReplayCall) -> None:
+    """Raises `UserError` where a gap is asked for beside what it does not read."""
+    if call.gap is None:
+        return
+    asked = {"--gamma": call.gammas, "--tree-tokens": call.nodes, "--verify-strategy": call.strategy}
+    if names := [name for name, value in asked.items() if value is not None]:
+        raise UserError(f"--gap and {names[0]}: expected one of them; a gap is split under --rule, or under all rules")
+
+
+def _split(call: ReplayCall, console: Console, replays: Replays, folder: Path) -> None:
+    """Print and write what lies between rules and the oracle."""
+    (asked,) = _asked(call)
+    rules = READ_BY if call.rule is None else (call.rule,)
+    found = gaps(replays, [replace(asked, rule=name) for name in rules])
+    table = write_gap(found, folder, (_cost(call),))
+    print_table(console, table)
+    for note in (_cost(call), *found.notes):
+        console.print(Text(note, style="dim"))
+
+
+def _cost(call: ReplayCall) -> str:
+    return FITTED_COST if call.price == FITTED else f"A round costs what {call.price} says."
 
 
 def _records(replays: Replays, asked: Sequence[ReplayRequest]) -> tuple[list[Record], list[str]]:
@@ -110,8 +141,7 @@ def _show(
     summary.loc[computed, "against_ar"] = UNTESTED
     summary.loc[computed, ["p", "p_holm", "effect"]] = float("nan")
     summary.loc[computed, "method"] = BOUND_METHOD
-    cost = FITTED_COST if call.price == FITTED else f"A round costs what {call.price} says."
-    notes_shown = [f"{NOTE} {cost}", *([ABOUT] if call.bounds else []), *notes]
+    notes_shown = [f"{NOTE} {_cost(call)}", *([ABOUT] if call.bounds else []), *notes]
     print_summary(console, summary, (), bounds=tuple(notes_shown))
 
 

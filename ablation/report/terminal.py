@@ -60,14 +60,14 @@ def print_summary(
         for note in (*verdict_notes(run), *slow_notes(run), *gamma_notes(run), *bounds):
             console.print(Text(note, style="dim"))
     for table in formats:
-        _print_table(console, table)
+        print_table(console, table)
     for answer in answers:
         console.print(Text(answer))
     for warning in warnings:
         console.print(Text(f"! {warning}", style="red" if warning.startswith(("BUG", LOSSY)) else "yellow"))
 
 
-def _print_table(console: Console, table: Table) -> None:
+def print_table(console: Console, table: Table) -> None:
     """A table as it is, its notes below; where the terminal is narrow, cells go on in a next line."""
     console.print(Text(table.title, style="bold"))
     drawn = Grid(*(Column(header, overflow="fold") for header in table.headers), box=SIMPLE_HEAD)

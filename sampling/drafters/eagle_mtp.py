@@ -93,6 +93,17 @@ class RecurrentDrafter(HeadDrafter):
             logits = yield from draft.rows.branch(token)
         return logits
 
+    def along(self, seq: Sequence, count: int) -> StepGenerator[Tensor]:
+        """The last row of the text is forgotten again, so that `root` has a row to read."""
+        draft: _Draft = seq.drafter_state[self]
+        if draft.known < len(seq.tokens) - 1 or not self._cached:
+            return (yield from super().along(seq, count))
+        tokens, feature = self._unread(draft, seq.tokens)
+        logits = yield from draft.rows.feed(tokens, feature, min(count, len(tokens)))
+        draft.rows.crop(draft.rows.length - 1)
+        draft.features = [feature[-1:].clone()]
+        return logits
+
     def steps_together(self, seqs: abc.Sequence[Sequence]) -> ChainSteps | None:
         drafts: list[_Draft] = [seq.drafter_state[self] for seq in seqs]
         if any(draft.known < len(seq.tokens) - 1 for draft, seq in zip(drafts, seqs, strict=True)):

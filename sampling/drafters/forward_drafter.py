@@ -75,6 +75,14 @@ class ForwardDrafter(Drafter):
         draft after the last one that was fed.
         """
 
+    def along(self, seq: Sequence, count: int) -> StepGenerator[Tensor]:
+        """Raw logits `[count, V]` behind the last tokens of the text, which `root` may follow; `[0, V]`: unknown.
+
+        It is known of drafters whose draft of a token is a function of the text alone.
+        """
+        return torch.empty(0, seq.runner.vocab_size, device=seq.device)
+        yield
+
     def further(self, seq: Sequence, count: int) -> FurtherForwards | None:
         """`feed` of at most so many drafts in forwards whose shapes and addresses are known; None where there are none.
 

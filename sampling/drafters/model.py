@@ -77,6 +77,11 @@ class ModelDrafter(ForwardDrafter):
     def root(self, seq: Sequence) -> StepGenerator[Tensor]:
         return (yield from request_catch_up(self._roll_back(seq), seq.tokens)).logits
 
+    def along(self, seq: Sequence, count: int) -> StepGenerator[Tensor]:
+        slot: Runner = seq.drafter_state[self]
+        slot.crop(min(slot.length, len(seq.tokens) - count))
+        return (yield from request_forward(slot, seq.tokens[slot.length :], rows=count)).logits
+
     def feed(self, seq: Sequence, tokens: Tensor, parents: Tensor | None = None) -> StepGenerator[Tensor]:
         slot: Runner = seq.drafter_state[self]
         return (yield from request_forward(slot, tokens)).logits

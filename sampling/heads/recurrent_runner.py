@@ -113,9 +113,9 @@ class RecurrentSlot:
         for chunk in zip(tokens.split(PREFILL_CHUNK), feature.split(PREFILL_CHUNK), strict=True):
             run_single(self._text(*chunk, wanted=0))
 
-    def feed(self, tokens: Tensor, feature: Tensor) -> StepGenerator[Tensor]:
-        """n rows of the target's own states; raw logits `[1, V]` behind the last of them."""
-        state, logits = yield from self._text(tokens, feature, wanted=1)
+    def feed(self, tokens: Tensor, feature: Tensor, wanted: int = 1) -> StepGenerator[Tensor]:
+        """n rows of the target's own states; raw logits `[wanted, V]` behind the last of them."""
+        state, logits = yield from self._text(tokens, feature, wanted)
         self._drafts = FedDrafts((state[-1:],))
         return logits
 

@@ -22,6 +22,10 @@ SVIP = (
     number("svip_threshold", 0.3, "stop after a draft with sqrt(0.15 H) above this", minimum=0.0),
     drafts("svip_gamma_max", 40, "most drafts per round under SVIP", minimum=1),
 )
+SATURATION = (
+    number("saturation_threshold", 0.2, "stop after a draft whose path has less probability", minimum=0.0, maximum=1.0),
+    drafts("saturation_gamma_max", 8, "most drafts per round under saturation pruning", minimum=1),
+)
 ADAEDL = (
     number("adaedl_k", 0.2, "weight of the entropy in AdaEDL's bound", minimum=0.0),
     number("adaedl_threshold", 0.7, "AdaEDL's initial threshold", minimum=0.0, maximum=1.0),

@@ -34,7 +34,7 @@ PLAIN = (
     ),
     Part(
         "confidence",
-        "egag.confidence:ConfidenceGamma",
+        "egag.stopping.confidence:ConfidenceGamma",
         "stop after a draft below a probability",
         "transformers assistant_confidence_threshold",
         parameters.CONFIDENCE,
@@ -65,15 +65,23 @@ PLAIN = (
     ),
     Part(
         "svip",
-        "egag.svip:SvipGamma",
+        "egag.stopping.svip:SvipGamma",
         "stop after a draft of high entropy",
         "arXiv 2411.18462",
         parameters.SVIP,
         limits=True,
     ),
     Part(
+        "saturation",
+        "egag.stopping.saturation:SaturationGamma",
+        "stop after a draft whose path has become improbable",
+        "saturation pruning, as in the audit of draft lengths by Jella et al. 2026; kin of arXiv 2602.01274",
+        parameters.SATURATION,
+        limits=True,
+    ),
+    Part(
         "adaedl",
-        "egag.adaedl:AdaEdlGamma",
+        "egag.stopping.adaedl:AdaEdlGamma",
         "stop before a draft if an entropy bound on its acceptance is too low",
         "arXiv 2410.18351",
         parameters.ADAEDL,
@@ -97,7 +105,7 @@ PLAIN = (
     ),
     Part(
         "draft_verify",
-        "egag.draft_verify:DraftVerifyGamma",
+        "egag.stopping.draft_verify:DraftVerifyGamma",
         "stop after a draft of low confidence; the threshold follows acceptance",
         "arXiv 2309.08168",
         parameters.DRAFT_VERIFY,
@@ -105,7 +113,7 @@ PLAIN = (
     ),
     Part(
         "specdec_pp",
-        "egag.specdec_pp:SpecDecPpGamma",
+        "egag.stopping.specdec_pp:SpecDecPpGamma",
         "stop if a rejection is probable, by calibrated probabilities",
         "arXiv 2405.19715",
         parameters.SPECDEC,
@@ -157,7 +165,10 @@ CONTROLLERS = Registry[Part](
     ),
 )
 
-CHOOSERS: dict[str, Part] = {"auto": replace(CONTROLLERS["survival"], path="egag.drafter_chooser:DrafterChooser")}
+CHOOSERS: dict[str, Part] = {
+    "auto": replace(CONTROLLERS["survival"], path="egag.drafter_chooser:DrafterChooser"),
+    "hedge": replace(CONTROLLERS["survival"], path="egag.choosing.hedge_chooser:HedgeChooser"),
+}
 """The rules of drafters that consist of several; these rules also choose the drafter."""
 
 OWN = "own"

@@ -214,6 +214,14 @@ DRAFTERS = Registry[Part](
         uses=(always(COPIERS["suffix"], use_tree_spec=False, max_spec_factor=4.0),),  # the rule cuts long copies
     ),
     Part(
+        "hedge",
+        "sampling.drafters.hedge:HedgeDrafter",
+        "the drafters of auto, each judged by all of the verified text, drawn by their gains so far",
+        "HedgeSpec, arXiv 2510.20064",
+        (parameters.WEIGHTS, parameters.VOCABULARY, parameters.GRAMMAR_FIRST),
+        uses=(always(COPIERS["suffix"], use_tree_spec=False, max_spec_factor=4.0),),  # the rule cuts long copies
+    ),
+    Part(
         "grammar",
         "sampling.drafters.grammar:GrammarDrafter",
         "the tokens that a grammar forces, and where it forces none another drafter",
@@ -278,13 +286,8 @@ METHODS = method_table(
     ),
     Method("grammar_drafts", "Grammar", "drafts what the grammar forces, else the grammar_else", "grammar", "budget"),
     Method("staged", "SD staged", "the drafter model decodes speculatively with the staged_drafter", "staged"),
-    Method(
-        "auto",
-        "Auto",
-        "each round uses the drafter with the most expected tokens per second",
-        "auto",
-        "survival",
-    ),
+    Method("auto", "Auto", "each round uses the drafter of the most expected tokens a second", "auto", "survival"),
+    Method("hedge", "HedgeSpec", "the drafters of auto, drawn by gains on the verified text", "hedge", "survival"),
     Method("medusa", "Medusa", "Medusa heads draft", "medusa"),
     Method("hydra", "Hydra", "Hydra heads draft", "hydra"),
     Method("eagle", "EAGLE", "an EAGLE head drafts", "eagle"),

@@ -15,6 +15,7 @@ from sampling.drafter import Drafter, NullDrafter
 from sampling.drafters.auto import AutoDrafter
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.grammar import GrammarDrafter
+from sampling.drafters.hedge import HedgeDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.drafters.parallel_eagle import ParallelEagleDrafter
 from sampling.drafters.slem import SlemDrafter
@@ -75,18 +76,28 @@ def test_every_way_of_drafting_meets_every_rule_that_it_may_take() -> None:
         met.setdefault(drafting_class(drafter), set()).add(rule)
     assert met.pop(NullDrafter) == {"fixed"}
     assert met.pop(GrammarDrafter) == {"fixed"}  # without a grammar; with one: test_grammar.py
-    assert met.pop(AutoDrafter) == {"survival"}  # it refuses others
+    assert met.pop(AutoDrafter) == met.pop(HedgeDrafter) == {"survival"}  # they refuse others
     assert {kind: set(CONTROLLERS) - rules for kind, rules in met.items() if rules != set(CONTROLLERS)} == {}
 
 
 def test_every_way_of_drafting_that_could_be_bent_is_sampled_under_rules_that_could_bend_it() -> None:
-    reading = {"egag", "confidence", "svip", "adaedl", "draft_verify", "specdec_pp", "survival", "ucb_rules"}
+    reading = {
+        "egag",
+        "confidence",
+        "svip",
+        "adaedl",
+        "draft_verify",
+        "specdec_pp",
+        "survival",
+        "saturation",
+        "ucb_rules",
+    }
     assert {rule for rule in CONTROLLERS if reads_distributions(rule)} == reading
     met: dict[type, set[str]] = {}
     for drafter, rule, _ in sampled_combinations():
         if trait(drafter).distribution:
             met.setdefault(drafting_class(drafter), set()).add(rule)
-    assert met.pop(AutoDrafter) == {"survival"}
+    assert met.pop(AutoDrafter) == met.pop(HedgeDrafter) == {"survival"}
     assert {ForwardDrafter, ParallelEagleDrafter, StagedDrafter} <= met.keys()
     assert all(reading <= rules for rules in met.values())
 

@@ -30,7 +30,7 @@ from utils.logits_processor import (
 )
 
 # What these draft depends on the target's rows of earlier rounds, not on the text alone.
-LEARN_FROM_VERDICTS = ("ngram", "recycling", "logitspec", "model + n-grams")
+LEARN_FROM_VERDICTS = ("ngram", "recycling", "logitspec", "model + n-grams", "hedge")
 
 
 @pytest.mark.parametrize("combination", greedy_combinations(), ids="-".join)

@@ -12,8 +12,8 @@ from egag.cost_ratio import CostRatioGamma
 from egag.gammatune import GammaTune
 from egag.heuristic import HeuristicGamma
 from egag.length_rule import FixedGamma, LengthRule
-from egag.specdec_pp import SpecDecPpGamma
-from egag.svip import SvipGamma
+from egag.stopping.specdec_pp import SpecDecPpGamma
+from egag.stopping.svip import SvipGamma
 from egag.ucb_rules import UcbRules
 from sampling.drafters import growth
 from sampling.drafters.draft_tree import grow_tree

@@ -5,19 +5,21 @@ from typing import Any
 
 import pytest
 
-from egag.adaedl import AdaEdlGamma
-from egag.calibration import Calibration
-from egag.draft_verify import DraftVerifyGamma
 from egag.length_rule import LengthRule
-from egag.specdec_pp import SpecDecPpGamma
-from egag.svip import SvipGamma
-from egag.threshold import AdaptiveThreshold
+from egag.stopping.adaedl import AdaEdlGamma
+from egag.stopping.calibration import Calibration
+from egag.stopping.draft_verify import DraftVerifyGamma
+from egag.stopping.saturation import SaturationGamma
+from egag.stopping.specdec_pp import SpecDecPpGamma
+from egag.stopping.svip import SvipGamma
+from egag.stopping.threshold import AdaptiveThreshold
 from sampling.methods.rules import CONTROLLERS
 from tests.rules import Told, drafts, judged
 
 LIMITS = [
     (SvipGamma, "svip_gamma_max", 40),
     (AdaEdlGamma, "adaedl_gamma_max", 8),
+    (SaturationGamma, "saturation_gamma_max", 8),
     (DraftVerifyGamma, "draft_verify_gamma_max", 8),
     (SpecDecPpGamma, "specdec_gamma_max", 20),
 ]
@@ -38,6 +40,24 @@ def test_svip_keeps_the_spread_out_draft_and_stops() -> None:
     assert drafts(SvipGamma(), spread) == 2
     assert drafts(SvipGamma(svip_threshold=0.25), spread) == 1
     assert drafts(SvipGamma(svip_threshold=0.35), spread) == 3
+
+
+def test_saturation_stops_behind_the_draft_whose_path_is_improbable() -> None:
+    """0.9, 0.54, 0.162: below 0.2 with the third; each round begins anew, and the drawn token is not read."""
+    path = [Told(top=top, drawn=0.0) for top in (0.9, 0.6, 0.3, 0.8)]
+    rule = SaturationGamma()
+    assert [drafts(rule, path) for _ in range(2)] == [3, 3]
+    assert drafts(SaturationGamma(saturation_threshold=0.6), path) == 2
+    assert drafts(SaturationGamma(saturation_threshold=0.1), path) == 4
+
+
+def test_saturation_ends_trees_and_copies_at_their_threshold() -> None:
+    growth, truncation = SaturationGamma().tree_growth, SaturationGamma().truncation
+    assert growth.start_tree(Told(top=0.1)), "the first layer is paid for"
+    assert growth.expand_layer(1, [0.5, 0.3], [0.5, 0.3]) and growth.expand_layer(2, [], [0.21, 0.01])
+    assert not growth.expand_layer(2, [], [0.19, 0.18]) and not growth.expand_layer(8, [], [0.9])
+    assert truncation.truncate([0.9, 0.2, 0.19, 0.1]) == 3
+    assert truncation.truncate([0.1, 0.05]) == 1 and truncation.truncate([]) == 0
 
 
 def test_adaedl_stops_before_the_draft_it_doubts() -> None:

@@ -22,7 +22,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class _Along:
+class Along:
     """An answer of one drafter: the generation that it stands beside, its walk and what a round costs there."""
 
     generation: Generation
@@ -34,8 +34,8 @@ def bounds(replays: Replays) -> Bounds:
     """The bounds of every drafter of a full trace, each in the block of a generation that it drafted in."""
     records: list[Record] = []
     notes: list[str] = []
-    for name, generations in _drafters(replays).items():
-        answers, unknown = _along(replays, generations)
+    for name, generations in by_drafter(replays).items():
+        answers, unknown = along_answers(replays, generations)
         notes += [f"{name}: no bounds of {len(unknown)} of its answers: {unknown[0]}"] if unknown else []
         records += [
             replays.record(
@@ -50,7 +50,7 @@ def bounds(replays: Replays) -> Bounds:
     return Bounds(tuple(records), tuple(notes))
 
 
-def _drafters(replays: Replays) -> dict[str, list[Generation]]:
+def by_drafter(replays: Replays) -> dict[str, list[Generation]]:
     """The generations of each drafter, by a name that is short where no two drafters share it."""
     by_drafter: dict[str, list[Generation]] = {}
     for generation in replays.drafting:
@@ -61,19 +61,19 @@ def _drafters(replays: Replays) -> dict[str, list[Generation]]:
     return dict(zip(names, by_drafter.values(), strict=True))
 
 
-def _along(replays: Replays, generations: Sequence[Generation]) -> tuple[list[_Along], list[str]]:
+def along_answers(replays: Replays, generations: Sequence[Generation]) -> tuple[list[Along], list[str]]:
     """The answers that are known all along, and why others are not."""
-    answers: list[_Along] = []
+    answers: list[Along] = []
     unknown: list[str] = []
     for generation in generations:
         try:
-            answers.append(_Along(generation, replays.furthest(generation), replays.cost(generation)))
+            answers.append(Along(generation, replays.furthest(generation), replays.cost(generation)))
         except UserError as error:
             unknown.append(str(error))
     return answers, unknown
 
 
-def _fixed(replays: Replays, name: str, answers: Sequence[_Along]) -> Iterator[Record]:
+def _fixed(replays: Replays, name: str, answers: Sequence[Along]) -> Iterator[Record]:
     """The best fixed length over all answers of a format, and that of each prompt."""
     weights = dict.fromkeys(answer.generation.record.target_weights for answer in answers)
     for stored in weights:
@@ -87,5 +87,5 @@ def _fixed(replays: Replays, name: str, answers: Sequence[_Along]) -> Iterator[R
             yield _record(replays, along, run, f"best fixed {what} of {name} for each prompt")
 
 
-def _record(replays: Replays, along: _Along, run: RunMetrics, name: str) -> Record:
+def _record(replays: Replays, along: Along, run: RunMetrics, name: str) -> Record:
     return replays.record(along.generation, run, f"{BOUND}{name}", along.walk.values)

@@ -9,6 +9,7 @@ from ablation.results.column import column
 from ablation.results.record import Record
 from ablation.results.table import key_of
 from ablation.results.traces.trace import GenerationLine, TraceLine, Tracer, of_generation, trace_line
+from sampling.methods.rules import CHOOSERS
 from sampling.methods.tables import METHODS
 from utils.events import Round
 
@@ -154,7 +155,7 @@ def tracer(file: TextIO | None, traced: Traced) -> Tracer:
 
 def walkable(method: str, values: Mapping[str, Any]) -> bool:
     """Whether what a method would have drafted elsewhere can be known: under greedy, where one drafter drafts."""
-    return METHODS[method].drafts and METHODS[method].drafter != "auto" and values["processor"].name == "greedy"
+    return METHODS[method].drafts and METHODS[method].drafter not in CHOOSERS and values["processor"].name == "greedy"
 
 
 def drafter_of(place: "PlannedGeneration", values: Mapping[str, Any]) -> str:

@@ -58,16 +58,23 @@ def oracle(walk: DraftWalk, price: CostModel, most: int | None = None) -> RunMet
     Of a tree it drafts the path alone. A round that accepts m costs `price.seconds(m)` and gives m + 1 tokens; where a
     draft that would be accepted costs more than the round that it spares, it is left out.
     """
-    return account(walk, _foreseen(walk, price, most))
-
-
-def _foreseen(walk: DraftWalk, price: CostModel, most: int | None) -> Iterator[Round]:
     paths = [walk.path(position, draft.drafts, draft.parents)[:most] for position, draft in enumerate(walk.ahead)]
     counts = _fastest([len(path) for path in paths], price)
+    kept = [tuple(draft.drafts[row] for row in path) for draft, path in zip(walk.ahead, paths, strict=True)]
+    return account(walk, _chosen(walk, [drafts[:count] for drafts, count in zip(kept, counts, strict=True)], price))
+
+
+def placed(walk: DraftWalk, counts: Sequence[int], price: CostModel) -> RunMetrics:
+    """The account of chains of so many drafts at each position, whoever chose the numbers."""
+    chosen = [draft.drafts[:count] for draft, count in zip(walk.ahead, counts, strict=True)]
+    return account(walk, _chosen(walk, chosen, price))
+
+
+def _chosen(walk: DraftWalk, drafts: Sequence[tuple[int, ...]], price: CostModel) -> Iterator[Round]:
+    """The rounds that verify these drafts at the positions where they begin."""
     position, number = 0, 0
     while position < len(walk.tokens):
-        drafts = tuple(walk.ahead[position].drafts[row] for row in paths[position][: counts[position]])
-        round = judged(walk, number, position, len(drafts), drafts, None, price)
+        round = judged(walk, number, position, len(drafts[position]), drafts[position], None, price)
         yield round
         position += len(round.emitted)
         number += 1

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from egag.confidence import ConfidenceGamma
 from egag.cost_model import CostModel
 from egag.draft_distribution import DraftDistribution, RecordedDistribution, Token
 from egag.heuristic import HeuristicGamma
 from egag.length_rule import FixedGamma, LengthRule
 from egag.rollback_price import FREE, RollbackPrice, TakenBack
+from egag.stopping.confidence import ConfidenceGamma
 from egag.survival import SurvivalGamma
 from sampling.measure.metrics import RunMetrics
 from sampling.measure.replay import (

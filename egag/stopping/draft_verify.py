@@ -2,7 +2,7 @@
 
 from egag.draft_distribution import DraftDistribution, Token
 from egag.length_rule import LengthRule
-from egag.threshold import AdaptiveThreshold
+from egag.stopping.threshold import AdaptiveThreshold
 from utils.events import Round
 
 

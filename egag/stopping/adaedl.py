@@ -4,7 +4,7 @@ import math
 
 from egag.draft_distribution import DraftDistribution
 from egag.length_rule import LengthRule
-from egag.threshold import AdaptiveThreshold
+from egag.stopping.threshold import AdaptiveThreshold
 from utils.events import Round
 
 

@@ -1,8 +1,8 @@
 """SpecDec++ (arXiv 2405.19715): stops if a rejection among the drafts so far is probable enough."""
 
-from egag.calibration import Calibration
 from egag.draft_distribution import DraftDistribution, Token
 from egag.length_rule import LengthRule
+from egag.stopping.calibration import Calibration
 from utils.events import Round
 
 

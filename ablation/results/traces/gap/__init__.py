@@ -1,0 +1,1 @@
+"""What lies between a draft-length rule and the oracle, split by what could have been known."""

@@ -1,0 +1,1 @@
+"""Choices among several drafters."""

@@ -1,0 +1,1 @@
+"""Rules that stop a round by what its drafts look like."""
