@@ -64,12 +64,7 @@ def alone(name: str, processor: LogitsProcessor) -> list[Course]:
     def parts() -> tuple[Any, ...]:
         return pair().target, one.drafter(pair()), one.gamma(), one.verifier(), processor
 
-    return [
-        Course.of(
-            [*decode(pair().target, one.drafter(pair()), one.gamma(), *parts, prompt, max_new_tokens=LENGTH, seed=at)]
-        )
-        for at, prompt in enumerate(PROMPTS)
-    ]
+    return [Course.of([*decode(*parts(), prompt, max_new_tokens=LENGTH, seed=at)]) for at, prompt in enumerate(PROMPTS)]
 
 
 def preemptions(events: list[Event]) -> int:
