@@ -1,6 +1,7 @@
 """The commands of this package, for `infer.py` to register."""
 
 from ablation.commands.advise import advise
+from ablation.commands.audit.command import audit
 from ablation.commands.invariance import invariance
 from ablation.commands.methods import methods
 from ablation.commands.prefill import prefill
@@ -9,4 +10,4 @@ from ablation.commands.quality import quality
 from ablation.commands.run import run
 from ablation.commands.selftest import selftest
 
-__all__ = ["advise", "invariance", "methods", "prefill", "profile", "quality", "run", "selftest"]
+__all__ = ["advise", "audit", "invariance", "methods", "prefill", "profile", "quality", "run", "selftest"]
