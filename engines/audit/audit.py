@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 from engines.audit.checks import GreedyCheck, LogprobCheck, check_greedy, check_logprobs
@@ -104,24 +103,23 @@ class Audit:
         return list(judged([test for key in self.draws for test in self._tests(target, *key)], level))
 
     def _tests(self, target: Target, processor: ChosenPart, name: str, number: int) -> Iterator[LawTest]:
-        counts, shown = self.draws[processor, name, number].counts, show(processor)
-        prompt = self.asked.prompts[number]
+        shown, place = show(processor), (name, number)
+        plain = next(name for name, (method, _) in self.asked.methods.items() if method == AR)
         for token in range(1, self.asked.tokens + 1):
-            behind = beginnings(counts, token)
-            groups = [Group(count, target.row(prompt, begun, processor)) for begun, count in behind.items()]
+            groups = self._groups(target, (processor, name, number), token)
             if groups:
-                yield of_target(shown, name, number, token, groups)
-        plain = next((self.draws[key] for key in self._plain(processor, number) if key in self.draws), None)
-        if plain is None or self.asked.methods[name][0] == AR:
-            return
-        for token in range(1, self.asked.tokens + 1):
-            test = of_plain(shown, name, number, token, counts, plain.counts)
-            if test.draws:
-                yield test
+                yield of_target(shown, *place, token, list(groups.values()))
+            if name != plain:
+                test = of_plain(shown, *place, token, groups, self._groups(target, (processor, plain, number), token))
+                if test.draws:
+                    yield test
 
-    def _plain(self, processor: ChosenPart, number: int) -> Iterator[tuple[ChosenPart, str, int]]:
-        names = (name for name, (method, _) in self.asked.methods.items() if method == AR)
-        return ((processor, name, number) for name in islice(names, 1))
+    def _groups(self, target: Target, key: tuple[ChosenPart, str, int], token: int) -> dict[tuple[int, ...], Group]:
+        """Draws of a token by the answer before it, each with what the target expects there."""
+        processor, _, number = key
+        behind = beginnings(self.draws[key].counts, token) if key in self.draws else {}
+        prompt = self.asked.prompts[number]
+        return {begun: Group(count, target.row(prompt, begun, processor)) for begun, count in behind.items()}
 
 
 def show(processor: ChosenPart) -> str:

@@ -9,8 +9,9 @@ from typing import Literal, NamedTuple
 from scipy.stats import binomtest
 
 from engines.audit.expected import ExpectedRow
+from utils.numbers.cells import Cells, alike
 from utils.numbers.power import detectable, found
-from utils.numbers.statistics import Cells, ChiSquare, against, alike, holm
+from utils.numbers.statistics import ChiSquare, holm
 
 LEVEL, POWER = 0.01, 0.95
 FEWEST = 50
@@ -82,7 +83,7 @@ def of_target(processor: str, method: str, prompt: int, token: int, groups: Sequ
         n, p = group.counts.total(), group.row.p
         cells = Cells.of(p, n)
         expected, observed = [mass * n for mass in cells.masses(p)], cells.counted(group.counts)
-        sum_of += against(observed, expected)
+        sum_of += ChiSquare.of(observed, expected)
         seen += sum(abs(o - e) for o, e in zip(observed, expected, strict=True)) / 2.0
         outside += sum(times for token_id, times in group.counts.items() if not group.row.allowed[token_id])
     p_value = 0.0 if outside else sum_of.p_value if sum_of.degrees else _exact(groups)
@@ -107,10 +108,10 @@ def _forgotten(groups: Sequence[Group], total: int) -> _Forgotten:
         if dropped is None:
             return _Forgotten()
         cells, its_own = Cells.of(p, n), Cells.of(dropped, n)
-        noncentrality += against(*([mass * n for mass in cells.masses(one)] for one in (dropped, p))).statistic
+        noncentrality += ChiSquare.of(*([mass * n for mass in cells.masses(one)] for one in (dropped, p))).statistic
         escapes *= (1.0 - min(1.0, float(dropped[~group.row.allowed].sum()))) ** n
         moved += n * float((dropped - p).abs().sum()) / 2.0
-        sum_of += against(its_own.counted(group.counts), [mass * n for mass in its_own.masses(dropped)])
+        sum_of += ChiSquare.of(its_own.counted(group.counts), [mass * n for mass in its_own.masses(dropped)])
     return _Forgotten(moved / total, sum_of.p_value, noncentrality, escapes) if total else _Forgotten()
 
 
@@ -124,14 +125,20 @@ def _exact(groups: Sequence[Group]) -> float:
     return float(binomtest(likely.counts[token], likely.counts.total(), share).pvalue)
 
 
-def of_plain(processor: str, method: str, prompt: int, token: int, drafted: Counts, plain: Counts) -> LawTest:
+def of_plain(
+    processor: str,
+    method: str,
+    prompt: int,
+    token: int,
+    drafted: Mapping[tuple[int, ...], Group],
+    plain: Mapping[tuple[int, ...], Group],
+) -> LawTest:
     """The test of draws with speculation against those without: whatever the engine takes the processor to be."""
-    first, second = beginnings(drafted, token), beginnings(plain, token)
     total, effective, sum_of, seen = 0, 0.0, ChiSquare(), 0.0
-    for begun in first.keys() & second.keys():
-        one, other = first[begun], second[begun]
+    for begun in drafted.keys() & plain.keys():
+        one, other = drafted[begun].counts, plain[begun].counts
         n, m = one.total(), other.total()
-        sum_of += alike(one, other)
+        sum_of += alike(one, other, drafted[begun].row.p)
         effective += n * m / (n + m)
         seen += n * sum(abs(one[key] / n - other[key] / m) for key in {*one, *other}) / 2.0
         total += n

@@ -1,9 +1,11 @@
 """An audit in a line for each processor and method, with the reason where something is wrong or could not be seen."""
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engines.audit.audit import Audit, show
+from engines.audit.draw import Draws
 from engines.audit.judge import LEVEL, POWER, LawTest, Verdict
 from sampling.methods.tables import AR
 
@@ -15,8 +17,9 @@ UNASKED = "not asked"
 class Line:
     """verdict: the worst of the tests, or that it was not asked. reason: why; empty where all is well.
 
-    p: the smallest after Holm's correction. draws: all answers. finds, sees: of the test with the most power (see
-    `LawTest`).
+    p: the smallest after Holm's correction. draws: all answers; of greedy, all tokens. finds: the smallest total
+    variation that any of the tests finds. dropped: the largest that a forgotten processor makes in any of them; sees:
+    the probability that at least one test notices.
     """
 
     processor: str
@@ -34,43 +37,28 @@ class Line:
 def lines(audit: Audit, tests: Sequence[LawTest]) -> Iterator[Line]:
     """Of every processor by every method, greedy first."""
     for name, (method, _) in audit.asked.methods.items():
-        yield _greedy(audit, name, method != AR)
+        if (GREEDY, name) in audit.refused or any(check.method == name for check in audit.greedy):
+            yield _greedy(audit, name, method != AR)
         for processor in audit.asked.processors:
             shown = show(processor)
+            draws = [there for key, there in audit.draws.items() if key[:2] == (processor, name)]
             if (shown, name) in audit.refused:
                 yield Line(shown, name, UNASKED, audit.refused[shown, name])
-                continue
-            draws = [there for key, there in audit.draws.items() if key[:2] == (processor, name)]
-            if not draws:
-                continue
-            own = [test for test in tests if (test.processor, test.method) == (shown, name)]
-            others = [test for test in tests if test.processor == shown and test.method != name]
-            found = _line(shown, name, own, others)
-            counted = sum(there.counts.total() for there in draws)
-            reason = found.reason
-            if found.verdict == "DIFFERS" and all(there.one_seed for there in draws):
-                reason = "all seeds give one answer: it may not read the seed"
-            drafted = [there.drafted for there in draws]
-            nothing = method != AR and None not in drafted and not sum(one or 0 for one in drafted)
-            if nothing and found.verdict == "agrees":
-                yield _with(found, counted, "weak", "nothing was drafted; longer answers (--tokens) may help")
-            else:
-                yield _with(found, counted, found.verdict, reason)
+            elif draws:
+                own = [test for test in tests if (test.processor, test.method) == (shown, name)]
+                others = [test for test in tests if test.processor == shown and test.method != name]
+                yield _of_draws(_line(shown, name, own, others), draws, method != AR)
 
 
-def _with(line: Line, draws: int, verdict: Verdict | str, reason: str) -> Line:
-    return Line(
-        line.processor,
-        line.method,
-        verdict,
-        reason,
-        draws,
-        line.tests,
-        line.p,
-        line.finds,
-        line.dropped,
-        line.sees,
-    )
+def _of_draws(line: Line, draws: Sequence[Draws], drafts: bool) -> Line:
+    """The line with what the draws themselves tell."""
+    line = replace(line, draws=sum(there.counts.total() for there in draws))
+    if line.verdict == "DIFFERS" and all(there.one_seed for there in draws):
+        return replace(line, reason="all seeds give one answer: it may not read the seed")
+    drafted = [there.drafted for there in draws]
+    if drafts and line.verdict == "agrees" and not any(one is None or one for one in drafted):
+        return replace(line, verdict="weak", reason="nothing was drafted; longer answers (--tokens) may help")
+    return line
 
 
 def _greedy(audit: Audit, name: str, drafts: bool) -> Line:
@@ -93,19 +81,26 @@ def _greedy(audit: Audit, name: str, drafts: bool) -> Line:
 
 
 def _line(processor: str, method: str, own: Sequence[LawTest], others: Sequence[LawTest]) -> Line:
-    wrong = [test for test in own if test.verdict == "DIFFERS"]
-    best = max(own, key=lambda test: (test.sees or 0.0, -(test.finds or 1.0)), default=None)
     finds = min((test.finds for test in own if test.finds is not None), default=None)
-    known = (len(own), min((test.p_holm for test in own), default=None), finds)
-    dropped, sees = (best.dropped, best.sees) if best else (None, None)
+    sees = [test.sees for test in own if test.sees is not None]
+    line = Line(
+        processor,
+        method,
+        "agrees",
+        tests=len(own),
+        p=min((test.p_holm for test in own), default=None),
+        finds=finds,
+        dropped=max((test.dropped for test in own if test.dropped is not None), default=None),
+        sees=1.0 - math.prod(1.0 - one for one in sees) if sees else None,
+    )
+    wrong = [test for test in own if test.verdict == "DIFFERS"]
     if wrong:
-        return Line(processor, method, "DIFFERS", _why(wrong, others), 0, *known, dropped, sees)
+        return replace(line, verdict="DIFFERS", reason=_why(wrong, others))
     if finds is None:
-        return Line(processor, method, "weak", "too few draws to find anything", 0, *known, dropped, sees)
-    if sees is not None and sees < POWER:
-        reason = f"an engine that forgets it would be found with {sees:.0%}"
-        return Line(processor, method, "weak", reason, 0, *known, dropped, sees)
-    return Line(processor, method, "agrees", "", 0, *known, dropped, sees)
+        return replace(line, verdict="weak", reason="too few draws to find anything")
+    if line.sees is not None and line.sees < POWER:
+        return replace(line, verdict="weak", reason="forgotten, it could go unseen")
+    return line
 
 
 def _why(wrong: Sequence[LawTest], others: Sequence[LawTest]) -> str:

@@ -11,9 +11,9 @@ import typer
 from rich.table import Table
 
 from ablation.commands.shared.options import out_console
-from engines.audit.audit import Audit
+from engines.audit.audit import Audit, show
 from engines.audit.judge import POWER, LawTest
-from engines.audit.verdicts import Line, lines
+from engines.audit.verdicts import UNASKED, Line, lines
 from utils.errors import wrong_value
 
 SUFFIXES = (".jsonl", ".csv")
@@ -37,7 +37,7 @@ def objects(audit: Audit, tests: Sequence[LawTest], level: float) -> Iterator[di
         yield {
             "kind": "draws",
             **about,
-            "processor": str(processor),
+            "processor": show(processor),
             "method": method,
             "prompt": prompt,
             **told,
@@ -68,9 +68,14 @@ def tell(audit: Audit, tests: Sequence[LawTest], level: float) -> None:
     table = Table(title=f"{audit.engine.name} {audit.engine.version}".strip(), title_justify="left", box=None)
     for head in _HEADS:
         table.add_column(head, justify="right" if head in _HEADS[3:7] else "left")
+    unasked: dict[str, None] = {}
     for line in lines(audit, tests):
         table.add_row(*_cells(line))
+        if line.verdict == UNASKED:
+            unasked[f"not asked: {line.processor}: {line.reason}"] = None
     out_console().print(table)
+    for note in unasked:
+        typer.echo(note)
     typer.echo(
         f"{len(tests)} tests; a false alarm in any of them has a probability of at most {level:g} (Holm). finds TV: "
         f"the smallest total variation that is found with {POWER:.0%}, wherever it is. forgotten TV: what an engine "
@@ -96,5 +101,5 @@ def _cells(line: Line) -> tuple[str, ...]:
         shown(line.finds, ".2f"),
         shown(line.dropped, ".2f"),
         shown(line.sees, ".0%"),
-        line.reason,
+        "" if line.verdict == UNASKED else line.reason,
     )
