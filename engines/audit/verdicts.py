@@ -36,6 +36,7 @@ class Line:
 
 def lines(audit: Audit, tests: Sequence[LawTest]) -> Iterator[Line]:
     """Of every processor by every method, greedy first."""
+    plain = [name for name, (method, _) in audit.asked.methods.items() if method == AR]
     for name, (method, _) in audit.asked.methods.items():
         if (GREEDY, name) in audit.refused or any(check.method == name for check in audit.greedy):
             yield _greedy(audit, name, method != AR)
@@ -47,7 +48,7 @@ def lines(audit: Audit, tests: Sequence[LawTest]) -> Iterator[Line]:
             elif draws:
                 own = [test for test in tests if (test.processor, test.method) == (shown, name)]
                 others = [test for test in tests if test.processor == shown and test.method != name]
-                yield _of_draws(_line(shown, name, own, others), draws, method != AR)
+                yield _of_draws(_line(shown, name, own, others, plain), draws, method != AR)
 
 
 def _of_draws(line: Line, draws: Sequence[Draws], drafts: bool) -> Line:
@@ -80,7 +81,7 @@ def _greedy(audit: Audit, name: str, drafts: bool) -> Line:
     return Line(GREEDY, name, "agrees", "", tokens)
 
 
-def _line(processor: str, method: str, own: Sequence[LawTest], others: Sequence[LawTest]) -> Line:
+def _line(processor: str, method: str, own: Sequence[LawTest], others: Sequence[LawTest], plain: Sequence[str]) -> Line:
     finds = min((test.finds for test in own if test.finds is not None), default=None)
     sees = [test.sees for test in own if test.sees is not None]
     line = Line(
@@ -95,7 +96,7 @@ def _line(processor: str, method: str, own: Sequence[LawTest], others: Sequence[
     )
     wrong = [test for test in own if test.verdict == "DIFFERS"]
     if wrong:
-        return replace(line, verdict="DIFFERS", reason=_why(wrong, others))
+        return replace(line, verdict="DIFFERS", reason=_why(wrong, others, plain))
     if finds is None:
         return replace(line, verdict="weak", reason="too few draws to find anything")
     if line.sees is not None and line.sees < POWER:
@@ -103,15 +104,17 @@ def _line(processor: str, method: str, own: Sequence[LawTest], others: Sequence[
     return line
 
 
-def _why(wrong: Sequence[LawTest], others: Sequence[LawTest]) -> str:
+def _why(wrong: Sequence[LawTest], others: Sequence[LawTest], plain: Sequence[str]) -> str:
     """What the tests that found a difference have in common."""
     reasons = []
     against_target = [test for test in wrong if test.against == "target"]
     outside = sum(test.outside for test in against_target)
     if any(test.against == "plain" for test in wrong):
         reasons.append("speculation changes it")
-    elif any(test.method == AR and test.verdict == "DIFFERS" for test in others):
+    elif any(test.verdict == "DIFFERS" and test.method in plain for test in others):
         reasons.append("as in plain decoding: not by speculation")
+    elif wrong[0].method not in plain:
+        reasons.append("plain decoding shows none of it")
     if outside:
         reasons.append(f"{outside} tokens that the processor excludes")
     if against_target and all((test.forgotten_p or 0.0) > LEVEL for test in against_target):

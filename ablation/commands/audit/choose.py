@@ -66,14 +66,10 @@ def prompts_of(home: Engine, texts: Sequence[str]) -> list[list[int]]:
     return [home.tokenise([text], False) for text in texts or PROMPTS]
 
 
-def processors_of(home: Engine, text: str | None, prompts: Sequence[Sequence[int]]) -> list[ChosenPart]:
-    """Those that a text names, or the usual ones at the lowest temperature at which no first token is nearly certain.
-
-    Raises `UserError`.
-    """
-    named = (text or PROCESSORS.format(_temperature(home, prompts))).split(",")
+def read_processors(text: str) -> list[ChosenPart]:
+    """Those that a text names. Raises `UserError`."""
     found: list[ChosenPart] = []
-    for words in named:
+    for words in text.split(","):
         processor = PARAMETERS["processor"].parse(words.strip())
         if processor in found:
             raise UserError(f"--processors: {words.strip()!r} is given twice; expected each once")
@@ -81,6 +77,11 @@ def processors_of(home: Engine, text: str | None, prompts: Sequence[Sequence[int
             raise UserError("--processors: greedy given, which is asked in any case; expected those that sample")
         found.append(processor)
     return found
+
+
+def usual_processors(home: Engine, prompts: Sequence[Sequence[int]]) -> list[ChosenPart]:
+    """The usual ones, at the lowest temperature at which no first token is nearly certain."""
+    return read_processors(PROCESSORS.format(_temperature(home, prompts)))
 
 
 def _temperature(home: Engine, prompts: Sequence[Sequence[int]]) -> float:
@@ -95,14 +96,14 @@ def _temperature(home: Engine, prompts: Sequence[Sequence[int]]) -> float:
 
 
 def asked_of(
-    home: Engine, side: EngineSide, values: Mapping[str, Any], prompts: Sequence[str], processors: str | None,
+    home: Engine, side: EngineSide, values: Mapping[str, Any], prompts: Sequence[str], processors: Sequence[ChosenPart],
     draws: int, tokens: int, seed: int, batch: int,
 ) -> Asked:  # fmt: skip
     """All that one engine is asked. Raises `UserError`."""
     ids = prompts_of(home, prompts)
     at_once = 1 if side.spec.kind == TRANSFORMERS else batch
     return Asked(
-        processors_of(home, processors, ids),
+        processors or usual_processors(home, ids),
         ids,
         methods_of(side, values),
         draws,

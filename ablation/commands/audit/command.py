@@ -11,6 +11,7 @@ from ablation.commands.shared.opened import opened
 from ablation.commands.shared.options import Json, exit_statuses, load_chosen
 from sampling.loading.options import LoadOptions
 from utils.device.torchrun import refuse_under_torchrun
+from utils.errors import UserError
 from utils.parameter import Values
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def audit(
     Exit status: 0 nothing differs; 1 something does; 2 the call is wrong; 130 stopped by Ctrl-C: what was drawn is
     judged and shown.
     """
-    from ablation.commands.audit.choose import asked_of, subjects
+    from ablation.commands.audit.choose import asked_of, read_processors, subjects
     from ablation.commands.audit.show import check_output
     from ablation.plan.formats import to_load
     from utils.errors import wrong_value
@@ -76,6 +77,7 @@ def audit(
             raise wrong_value("--level", str(level), "a number between 0 and 1")
         check_output(output)
         refuse_to_replace(output)
+        named = read_processors(processors) if processors is not None else []
         chosen = subjects(url, engine, plan, methods)
         pair = load_chosen(to_load({**chosen.pair, **models}))
         from engines.audit.audit import Audit
@@ -84,7 +86,7 @@ def audit(
 
         home, audits, stopped = PairEngine(pair), list[Audit](), False
         for side in chosen.sides:
-            asked = asked_of(home, side, chosen.values, prompt or (), processors, draws, tokens, seed, batch)
+            asked = asked_of(home, side, chosen.values, prompt or (), named, draws, tokens, seed, batch)
             with ready([side.spec], home) as others:
                 audits.append(Audit(others[side.spec.name], asked))
                 stopped = _play(audits[-1])
@@ -118,6 +120,8 @@ def _report(audits: "list[Audit]", level: float, json: bool, output: Path | None
 
     found = []
     for audit in audits:
+        if audit.refused and not audit.greedy and not any(there.counts for there in audit.draws.values()):
+            raise UserError(f"{audit.engine.name} answers nothing: {next(iter(audit.refused.values()))}")
         tests = audit.tests(level)
         some = list(objects(audit, tests, level))
         found += some

@@ -1,6 +1,6 @@
 """Servers that keep the law, and servers with faults that engines have shipped: over HTTP, on a tiny pair."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,9 @@ from tests.tiny import tiny_pair
 from utils.parameter import ChosenPart
 
 PROMPT = [97, 98, 97, 98, 97, 98, 97]
-DRAWS = 400
+LONG = [*range(60, 180), *PROMPT]
+"""Half of the vocabulary: a penalty on what was said changes much."""
+DRAWS = 200
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +39,12 @@ def processor(text: str) -> ChosenPart:
     return found
 
 
-def audited(pair: Pair, *processors: str, dialect: str = "workbench", draws: int = DRAWS, **changes: Any) -> Audit:
+def audited(pair: Pair, *processors: str, draws: int = DRAWS, prompt: Sequence[int] = PROMPT) -> Audit:
     """An audit over HTTP of a server of the pair, as it is by now."""
-    values = {**Settings(), **changes}
-    methods = {"target": ("target", values), "speculative": ("speculative", values)}
-    asked = Asked([processor(text) for text in processors], [PROMPT], methods, draws, length=16, at_once=8)
-    with running(pair, ServerLimits(size=8, dialect="vllm")) as served:
-        api, spec = Api(served.url), EngineSpec("s", "openai", dialect, model="tiny")
+    methods = {name: (name, dict(Settings())) for name in ("target", "speculative")}
+    asked = Asked([processor(text) for text in processors], [prompt], methods, draws, length=16, at_once=8)
+    with running(pair, ServerLimits(size=8)) as served:
+        api, spec = Api(served.url), EngineSpec("s", "openai", "workbench", model="tiny")
         audit = Audit(ServedEngine(PairEngine(pair), spec, lambda config: api), asked)
         for _ in audit.play():
             pass
@@ -68,15 +69,14 @@ def forgetting(monkeypatch: pytest.MonkeyPatch, option: str, plain: bool = False
     monkeypatch.setattr(body, "_order", order)
 
 
-ALL = ("multinomial 2", "topk 2 4", "nucleus 2 0.7", "multinomial 2 min_p=0.3", "multinomial 2 repetition=3")
+ALL = ("topk 0.5 4", "nucleus 0.5 0.7", "multinomial 0.5 min_p=0.3")
 
 
 def test_a_server_that_keeps_the_law_agrees(pair: Pair) -> None:
     audit = audited(pair, *ALL)
     told = found(audit)
     assert len(told) == 2 * (1 + len(ALL)) and not audit.refused
-    assert {line.verdict for line in told.values()} <= {"agrees", "weak"}, told
-    assert {told[text, name].verdict for text in ALL[1:4] for name in ("target", "speculative")} == {"agrees"}
+    assert {told[text, name].verdict for text in ALL for name in ("target", "speculative")} == {"agrees"}
     assert all(line.draws == DRAWS for line in told.values() if line.processor != "greedy")
     drafted = [there for key, there in audit.draws.items() if key[1] == "speculative"]
     assert all(there.drafted and there.accepted for there in drafted)
@@ -89,26 +89,29 @@ def test_a_wrong_q_is_found_and_is_speculations(pair: Pair, monkeypatch: pytest.
         return make_verifier(method, values) if method.name == "target" else UnadjustedVerifier()
 
     monkeypatch.setattr("sampling.pair.pair_engine.make_verifier", wrong)
-    told = found(audited(pair, "multinomial 2", draws=2 * DRAWS))
-    assert told["multinomial 2", "target"].verdict != "DIFFERS"
-    line = told["multinomial 2", "speculative"]
-    assert line.verdict == "DIFFERS" and "speculation changes it" in line.reason
+    told = found(audited(pair, "topk 0.5 16", draws=3 * DRAWS))
+    assert told["topk 0.5 16", "target"].verdict == "agrees"
+    line = told["topk 0.5 16", "speculative"]
+    assert (
+        line.verdict == "DIFFERS" and "speculation changes it" in line.reason and line.p is not None and line.p < 1e-4
+    )
 
 
-@pytest.mark.parametrize("text", ["multinomial 2 min_p=0.3", "multinomial 2 repetition=8"])
+@pytest.mark.parametrize("text", ["multinomial 0.5 min_p=0.3", "multinomial 0.5 repetition=3"])
 def test_an_option_that_speculation_forgets_is_found(pair: Pair, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     forgetting(monkeypatch, processor(text).options[0][0])
-    told = found(audited(pair, text))
+    told = found(audited(pair, text, draws=300, prompt=LONG))
     assert told[text, "target"].verdict == "agrees"
     line = told[text, "speculative"]
     assert line.verdict == "DIFFERS" and line.sees is not None and line.sees > 0.95
-    assert "speculation changes it" in line.reason and "as if it were forgotten" in line.reason
+    assert "plain" in line.reason or "speculation changes it" in line.reason
+    assert "as if it were forgotten" in line.reason
 
 
 def test_an_option_that_the_engine_never_had_is_no_fault_of_speculation(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "multinomial 2 min_p=0.3"
+    text = "multinomial 0.5 min_p=0.3"
     forgetting(monkeypatch, "min_p", plain=True)
     told = found(audited(pair, text))
     assert [told[text, name].verdict for name in ("target", "speculative")] == ["DIFFERS"] * 2
@@ -118,18 +121,15 @@ def test_an_option_that_the_engine_never_had_is_no_fault_of_speculation(
 
 def test_a_seed_that_is_not_read_is_named(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body, "_seed", lambda fields: 7)
-    told = found(audited(pair, "multinomial 2"))
-    assert "may not read the seed" in told["multinomial 2", "target"].reason
+    told = found(audited(pair, "multinomial 0.5", draws=60))
+    assert "may not read the seed" in told["multinomial 0.5", "target"].reason
 
 
 def test_other_weights_are_found_by_the_referee_and_by_logprobs(pair: Pair) -> None:
-    audit = audited(tiny_pair(seed=1), draws=50)
-    audit.engine.home = PairEngine(pair)
-    audit.greedy.clear()
-    audit.logprobs.clear()
+    asked = Asked([], [PROMPT], {"target": ("target", dict(Settings()))}, DRAWS, length=16)
     with running(tiny_pair(seed=1), ServerLimits(size=8)) as served:
         api, spec = Api(served.url), EngineSpec("s", "openai", "workbench", model="tiny")
-        other = Audit(ServedEngine(PairEngine(pair), spec, lambda config: api), audit.asked)
+        other = Audit(ServedEngine(PairEngine(pair), spec, lambda config: api), asked)
         for _ in other.play():
             pass
     told = found(other)
@@ -138,21 +138,21 @@ def test_other_weights_are_found_by_the_referee_and_by_logprobs(pair: Pair) -> N
 
 
 def test_what_an_engine_lacks_is_told_and_the_rest_goes_on(pair: Pair) -> None:
-    audit = audited(pair, "multinomial 2 typical_p=0.9", "topk 2 4", draws=60)
+    audit = audited(pair, "multinomial 2 typical_p=0.9", "topk 0.5 4", draws=60)
     assert set(audit.refused) == {("multinomial 2 typical_p=0.9", name) for name in ("target", "speculative")}
     assert "typical_p" in audit.refused["multinomial 2 typical_p=0.9", "target"]
-    assert found(audit)["topk 2 4", "target"].tests > 0
+    assert found(audit)["topk 0.5 4", "target"].tests > 0
 
 
 def test_it_may_be_left_and_keeps_what_was_drawn(pair: Pair) -> None:
     values = dict(Settings())
     methods = {"target": ("target", values), "speculative": ("speculative", values)}
-    asked = Asked([processor("topk 2 4")], [PROMPT], methods, DRAWS, length=8, at_once=4)
+    asked = Asked([processor("topk 0.5 4")], [PROMPT], methods, DRAWS, length=8, at_once=4)
     with running(pair, ServerLimits(size=4)) as served:
         api, spec = Api(served.url), EngineSpec("s", "openai", "workbench", model="tiny")
         audit = Audit(ServedEngine(PairEngine(pair), spec, lambda config: api), asked)
         steps: Iterator[tuple[str, int]] = audit.play()
-        assert next(done for _, done in steps if done == 150) == 150
+        assert next(done for _, done in steps if done == 120) == 120
         steps.close()  # type: ignore[attr-defined]
     told = found(audit)
-    assert told["topk 2 4", "target"].draws == 150 and ("topk 2 4", "speculative") not in told
+    assert told["topk 0.5 4", "target"].draws == 120 and ("topk 0.5 4", "speculative") not in told
