@@ -154,6 +154,7 @@ def main() -> None:
     arguments = parser.parse_args()
     worker = VllmWorker(LLMEngine.from_engine_args(EngineArgs.from_cli_args(arguments)))
     worker.start()
+    ThreadingHTTPServer.request_queue_size = 128  # many ask at once; five would be let in, and others cut off
     ThreadingHTTPServer(("127.0.0.1", arguments.port), handler(worker)).serve_forever()
 
 
