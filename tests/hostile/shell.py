@@ -42,7 +42,7 @@ ROWS = [
     Row("infer", ("audit", "--engine", "transformers", "--methods", "mtpp"), 2, ("method", "'mtpp'")),
     Row("infer", ("audit", "--engine", "transformers", "--methods", "speculative"), 2, ("target",)),
     Row("infer", ("audit", "--engine", "transformers", "--draws", "3"), 2, ("--draws: '3'", 50)),
-    Row("infer", ("audit", "--engine", "transformers", "--level", "2"), 2, ("--level", "2")),
+    Row("infer", ("audit", "--engine", "transformers", "--level", "2"), 2, ("--level: '2.0'", 0, 1)),
     Row("infer", ("audit", "--engine", "transformers", "--processors", "topk 1"), 2, ("topk",)),
     Row("infer", ("audit", "--engine", "transformers", "--processors", "greedy"), 2, ("greedy",)),
     Row("infer", ("audit", "--engine", "transformers", "--output", "a.txt"), 2, ("'a.txt'", ".jsonl")),
