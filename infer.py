@@ -10,7 +10,18 @@ import typer
 
 from ablation.commands.ablate import EXAMPLES, ablate
 from ablation.commands.acceptance import EXAMPLES as ACCEPTANCE_EXAMPLES
-from ablation.commands.cli import acceptance, advise, invariance, methods, prefill, profile, quality, run, selftest
+from ablation.commands.cli import (
+    acceptance,
+    advise,
+    audit,
+    invariance,
+    methods,
+    prefill,
+    profile,
+    quality,
+    run,
+    selftest,
+)
 from ablation.commands.run import Grammar, Length, Processor, Runs, Seed
 from ablation.commands.shared.checked import CheckedCommand, CheckedGroup
 from ablation.commands.shared.opened import opened
@@ -108,6 +119,7 @@ app.command(cls=CheckedCommand)(run)
 app.command(cls=CheckedCommand, epilog=EXAMPLES)(ablate)
 app.command(cls=CheckedCommand)(selftest)
 app.command(cls=CheckedCommand)(invariance)
+app.command(cls=CheckedCommand)(audit)
 app.command(cls=CheckedCommand)(quality)
 app.command(cls=CheckedCommand)(profile)
 app.command(cls=CheckedCommand)(advise)

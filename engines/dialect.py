@@ -13,7 +13,11 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TextRequest:
-    """A text to be written after a prompt (ids). temperature 0 is greedy; top_k 0 and top_p 1 keep all tokens."""
+    """A text to be written after a prompt (ids). temperature 0 is greedy; top_k 0 and top_p 1 keep all tokens.
+
+    options: those of `OPTIONS` that the processor has, by our names. logprobs: how many of the best tokens of each
+    place are to be told with their ln p.
+    """
 
     prompt: Sequence[int]
     length: int
@@ -21,6 +25,8 @@ class TextRequest:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    options: Mapping[str, float] = field(default_factory=dict)
+    logprobs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,8 @@ class Dialect(ABC):
     """name: in tables and plans. path: where texts are asked for. by_request: whether a request names the method.
 
     A server speculates as it was started: `options` are the words of its command line. folders: whether it loads
-    checkpoints in folders, as we do. version: where it tells its own, and under which key.
+    checkpoints in folders, as we do. version: where it tells its own, and under which key. samplers: its words for
+    options of a processor that mean there what they mean here.
     """
 
     name: ClassVar[str]
@@ -58,6 +65,7 @@ class Dialect(ABC):
     folders: ClassVar[bool] = True
     methods: ClassVar[Mapping[str, Option]] = {}
     version: ClassVar[tuple[str, str] | None] = None
+    samplers: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def body(self, wanted: TextRequest, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,6 +78,10 @@ class Dialect(ABC):
     @abstractmethod
     def acceptance(self, events: Sequence[Event], new_tokens: int) -> Acceptance:
         """What the events of a whole answer say of its rounds."""
+
+    def top_logprobs(self, events: Sequence[Event]) -> list[dict[int, float]]:
+        """ln p of the best tokens of each place by id, raw, as `logprobs` asks for them; none where none are told."""
+        return []
 
     def options(self, config: Mapping[str, Any]) -> list[str]:
         """The words that start a server with this `speculative_config`. Raises `UserError` for what it lacks."""
@@ -97,8 +109,23 @@ class Dialect(ABC):
         return option
 
 
-def openai_body(wanted: TextRequest, model: str) -> dict[str, Any]:
+OPENAI_SAMPLERS: Mapping[str, str] = {
+    "min_p": "min_p",
+    "repetition": "repetition_penalty",
+    "frequency": "frequency_penalty",
+    "presence": "presence_penalty",
+}
+"""vLLM's words, which others took over."""
+
+
+def spoken(wanted: TextRequest, words: Mapping[str, str]) -> dict[str, float]:
+    """The options of a request in an engine's words."""
+    return {words[name]: value for name, value in wanted.options.items()}
+
+
+def openai_body(wanted: TextRequest, model: str, samplers: Mapping[str, str] = OPENAI_SAMPLERS) -> dict[str, Any]:
     """A request for `/v1/completions` as all who speak OpenAI's language take it, ids in."""
+    told = {"logprobs": wanted.logprobs, "return_tokens_as_token_ids": True} if wanted.logprobs else {}
     return {
         "model": model,
         "prompt": list(wanted.prompt),
@@ -109,6 +136,8 @@ def openai_body(wanted: TextRequest, model: str) -> dict[str, Any]:
         "stream": True,
         "stream_options": {"include_usage": True},
         **({"top_k": wanted.top_k} if wanted.top_k else {}),
+        **spoken(wanted, samplers),
+        **told,
     }
 
 
@@ -118,6 +147,13 @@ def openai_piece(event: Event, ids: str | None) -> AnswerPiece:
         ids_told = None if ids is None else tuple(choice.get(ids) or ())
         return AnswerPiece(ids_told, choice.get("text") or "", choice.get("finish_reason"))
     return AnswerPiece()
+
+
+def openai_logprobs(events: Sequence[Event]) -> list[dict[int, float]]:
+    """The best tokens of each place from chunks of `/v1/completions` that spell tokens as `token_id:5`."""
+    choices = [choice for event in events for choice in event.get("choices") or ()]
+    places = [place for choice in choices for place in (choice.get("logprobs") or {}).get("top_logprobs") or ()]
+    return [{int(name.removeprefix("token_id:")): float(value) for name, value in place.items()} for place in places]
 
 
 def last_of(events: Sequence[Event], key: str) -> Any:

@@ -1,7 +1,7 @@
 """What every other engine takes from ours: the tokenizer, the law, and the target that judges where outputs part."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from engines.dialect import TextRequest
@@ -93,21 +93,29 @@ class ExternalEngine(ABC):
         return self
 
 
-def wanted(values: Mapping[str, Any], prompt: Sequence[int]) -> TextRequest:
-    """What is to be written, in the words of samplers everywhere."""
+def wanted(values: Mapping[str, Any], prompt: Sequence[int], samplers: Collection[str] = ()) -> TextRequest:
+    """What is to be written, in the words of samplers everywhere. samplers: options that the engine has.
+
+    Raises `UserError` for a grammar, and for options that it lacks.
+    """
     if values["grammar"] != OFF_WORD:
         raise UserError(
             f"grammar {quoted(values['grammar'])} given, which other engines are not asked for; expected off"
         )
-    temperature, most, mass = sampler(values["processor"])
-    return TextRequest(prompt, values["length"], values["seed"], temperature, most, mass)
+    processor = values["processor"]
+    lacking = [name for name, _ in processor.options if name not in samplers]
+    if lacking:
+        raise UserError(
+            f"{', '.join(lacking)} given, which the engine is not asked for; expected a processor without"
+            + (f", or one of {', '.join(samplers)}" if samplers else "")
+        )
+    temperature, most, mass = sampler(processor)
+    options = dict(processor.options)
+    return TextRequest(prompt, values["length"], values["seed"], temperature, most, mass, options)
 
 
 def sampler(processor: ChosenPart) -> tuple[float, int, float]:
     """Temperature (0 is greedy), top_k (0 is all) and top_p (1 is all) of a processor."""
-    if processor.options:
-        options = ", ".join(name for name, _ in processor.options)
-        raise UserError(f"{options} given, which other engines are not asked for; expected a processor without")
     if processor.name == "greedy":
         return 0.0, 0, 1.0
     names = (parameter.name for parameter in PROCESSORS[processor.name].parameters)

@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from engines.checkpoints import drafter_model, target_model
+from engines.dialect import spoken
 from engines.home import ExternalEngine, wanted
 from engines.spec import DRAFTER, refuse_in_generate
 from sampling.engine import Description
@@ -19,6 +20,7 @@ from sampling.pair.model_info import ModelInfo
 from utils.events import Acceptance, Event, WholeAnswer
 
 _WARM = 4
+_SAMPLERS = {"min_p": "min_p", "repetition": "repetition_penalty"}
 
 
 class TransformersEngine(ExternalEngine):
@@ -59,10 +61,11 @@ class TransformersEngine(ExternalEngine):
         yield answered
 
     def _answered(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> WholeAnswer:
-        asked = wanted(values, prompt)
+        asked = wanted(values, prompt, _SAMPLERS)
         sampling: dict[str, Any] = {"do_sample": False}
         if asked.temperature:
             sampling = {"do_sample": True, "temperature": asked.temperature, "top_k": asked.top_k, "top_p": asked.top_p}
+        sampling |= spoken(asked, _SAMPLERS)
         assistant, lookup = self._assistant(name, values), _lookup(name, values)
         ids = torch.tensor([list(prompt)], device=self.model.device)
         torch.manual_seed(values["seed"])

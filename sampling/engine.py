@@ -44,7 +44,7 @@ class Description:
 class Text:
     """One of many prompts (ids), the most new tokens after it, and the caller's own name for it.
 
-    arrives_s: see `sampling.batch.Request`. grammar: in place of the one that is set; None: that one.
+    arrives_s: see `sampling.batch.Request`. grammar, seed: in place of the one that is set; None: that one.
     """
 
     tag: Any
@@ -52,6 +52,7 @@ class Text:
     length: int
     arrives_s: float | None = None
     grammar: str | None = None
+    seed: int | None = None
 
 
 class Engine(Protocol):

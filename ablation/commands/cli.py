@@ -2,6 +2,7 @@
 
 from ablation.commands.acceptance import acceptance
 from ablation.commands.advise import advise
+from ablation.commands.audit.command import audit
 from ablation.commands.invariance import invariance
 from ablation.commands.methods import methods
 from ablation.commands.prefill import prefill
@@ -10,4 +11,4 @@ from ablation.commands.quality import quality
 from ablation.commands.run import run
 from ablation.commands.selftest import selftest
 
-__all__ = ["acceptance", "advise", "invariance", "methods", "prefill", "profile", "quality", "run", "selftest"]
+__all__ = ["acceptance", "advise", "audit", "invariance", "methods", "prefill", "profile", "quality", "run", "selftest"]

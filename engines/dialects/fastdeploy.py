@@ -5,7 +5,17 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from engines.dialect import AnswerPiece, Dialect, Event, Option, TextRequest, last_of_choices, openai_body, openai_piece
+from engines.dialect import (
+    OPENAI_SAMPLERS,
+    AnswerPiece,
+    Dialect,
+    Event,
+    Option,
+    TextRequest,
+    last_of_choices,
+    openai_body,
+    openai_piece,
+)
 from utils.events import Acceptance
 
 _SUFFIX = ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
@@ -20,6 +30,7 @@ class FastDeploy(Dialect):
     """Its words are those of our `speculative_config`, which is its own."""
 
     name = "fastdeploy"
+    samplers = OPENAI_SAMPLERS
     methods: ClassVar = {
         "naive": Option(),
         "ngram": _same(*_COUNT, "max_ngram_size", "min_ngram_size", "verify_strategy", "accept_policy"),

@@ -3,16 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from engines.dialect import AnswerPiece, Dialect, Event, Option, TextRequest, last_of
+from engines.dialect import AnswerPiece, Dialect, Event, Option, TextRequest, last_of, spoken
 from utils.events import Acceptance
 
 _REASONS = {"eos": "stop", "word": "stop", "limit": "length"}
 
 
 class LlamaCpp(Dialect):
-    """`cache_prompt` is off: taking over rows of an earlier prompt can change the answer, says its own page."""
+    """`cache_prompt` is off: taking over rows of an earlier prompt can change the answer, says its own page.
+
+    Its penalties by count and by presence count the prompt, too, which ours do not: it is not asked for them.
+    """
 
     name = "llamacpp"
+    samplers: ClassVar = {"min_p": "min_p", "repetition": "repeat_penalty"}
     version = ("/props", "build_info")
     path = "/completion"
     folders = False
@@ -44,6 +48,8 @@ class LlamaCpp(Dialect):
             "stream": True,
             "return_tokens": True,
             "cache_prompt": False,
+            **({"repeat_last_n": -1} if "repetition" in wanted.options else {}),
+            **spoken(wanted, self.samplers),
         }
 
     def piece(self, event: Event) -> AnswerPiece:

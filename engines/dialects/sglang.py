@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from engines.acceptance import with_draftless
-from engines.dialect import AnswerPiece, Dialect, Event, Option, TextRequest, last_of
+from engines.dialect import OPENAI_SAMPLERS, AnswerPiece, Dialect, Event, Option, TextRequest, last_of, spoken
 from utils.events import Acceptance
 
 _TOKENS = "--speculative-num-draft-tokens"
@@ -16,6 +16,7 @@ class Sglang(Dialect):
     """A stream of it repeats the whole text in each event; the ids are those since the last one, or all of them."""
 
     name = "sglang"
+    samplers = OPENAI_SAMPLERS
     version = ("/get_server_info", "version")
     path = "/generate"
     methods: ClassVar = {
@@ -42,6 +43,7 @@ class Sglang(Dialect):
             "top_p": wanted.top_p,
             "top_k": wanted.top_k or -1,
             "sampling_seed": wanted.seed,
+            **spoken(wanted, self.samplers),
         }
         return {"input_ids": list(wanted.prompt), "sampling_params": sampling, "stream": True}
 

@@ -4,7 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from engines.acceptance import with_draftless
-from engines.dialect import AnswerPiece, Dialect, Event, Option, TextRequest, last_of_choices, openai_body, openai_piece
+from engines.dialect import (
+    OPENAI_SAMPLERS,
+    AnswerPiece,
+    Dialect,
+    Event,
+    Option,
+    TextRequest,
+    last_of_choices,
+    openai_body,
+    openai_piece,
+)
 from utils.events import Acceptance
 
 
@@ -12,6 +22,7 @@ class TensorRtLlm(Dialect):
     """It is started with a file, `--config`, that says how it speculates; here it is met as it runs."""
 
     name = "trtllm"
+    samplers = OPENAI_SAMPLERS
     methods: ClassVar = {"naive": Option()}
 
     def options(self, config: Mapping[str, Any]) -> list[str]:

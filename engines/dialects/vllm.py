@@ -5,7 +5,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from engines.acceptance import with_draftless
-from engines.dialect import AnswerPiece, Dialect, Event, Option, TextRequest, last_of, openai_body, openai_piece
+from engines.dialect import (
+    OPENAI_SAMPLERS,
+    AnswerPiece,
+    Dialect,
+    Event,
+    Option,
+    TextRequest,
+    last_of,
+    openai_body,
+    openai_logprobs,
+    openai_piece,
+)
 from utils.events import Acceptance
 
 _SUFFIX = ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
@@ -17,6 +28,7 @@ class Vllm(Dialect):
     """Its options are the keys of its own JSON."""
 
     name = "vllm"
+    samplers = OPENAI_SAMPLERS
     version = ("/version", "version")
     methods: ClassVar = {
         "naive": Option(),
@@ -42,6 +54,10 @@ class Vllm(Dialect):
     def piece(self, event: Event) -> AnswerPiece:
         """See `Dialect.piece`."""
         return openai_piece(event, "token_ids")
+
+    def top_logprobs(self, events: Sequence[Event]) -> list[dict[int, float]]:
+        """See `Dialect.top_logprobs`."""
+        return openai_logprobs(events)
 
     def acceptance(self, events: Sequence[Event], new_tokens: int) -> Acceptance:
         """Its steps leave out the rounds without drafts, the one over the prompt among them.

@@ -3,7 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engines.dialect import AnswerPiece, Dialect, Event, TextRequest, last_of, openai_body, openai_piece
+from engines.dialect import (
+    OPENAI_SAMPLERS,
+    AnswerPiece,
+    Dialect,
+    Event,
+    TextRequest,
+    last_of,
+    openai_body,
+    openai_logprobs,
+    openai_piece,
+)
 from utils.events import Acceptance
 
 
@@ -11,6 +21,7 @@ class Workbench(Dialect):
     """config: our method's own name and parameters."""
 
     name = "workbench"
+    samplers = OPENAI_SAMPLERS
     version = ("/health", "version")
     by_request = True
 
@@ -25,6 +36,10 @@ class Workbench(Dialect):
     def piece(self, event: Event) -> AnswerPiece:
         """See `Dialect.piece`."""
         return openai_piece(event, "token_ids")
+
+    def top_logprobs(self, events: Sequence[Event]) -> list[dict[int, float]]:
+        """See `Dialect.top_logprobs`."""
+        return openai_logprobs(events)
 
     def acceptance(self, events: Sequence[Event], new_tokens: int) -> Acceptance:
         """All of it, as a record has it."""

@@ -76,7 +76,9 @@ class ServedEngine(ExternalEngine):
             while going or text is not None:
                 now = time.perf_counter() - begun
                 while text is not None and len(going) < batch and (text.arrives_s or 0.0) <= now:
-                    asked = threads.submit(self._answered, name, {**values, "length": text.length}, text.prompt)
+                    seed = values["seed"] if text.seed is None else text.seed
+                    of_text = {**values, "length": text.length, "seed": seed}
+                    asked = threads.submit(self._answered, name, of_text, text.prompt)
                     going[asked] = text.tag, 0.0 if text.arrives_s is None else now - text.arrives_s
                     text = next(waiting, None)
                 coming = None if text is None or len(going) == batch else (text.arrives_s or 0.0) - now
@@ -100,8 +102,26 @@ class ServedEngine(ExternalEngine):
             config = self._config(method, values)
             self._warm_up(self._api_of(config), values, config)
 
+    def top_logprobs(
+        self, name: str, values: Mapping[str, Any], prompt: Sequence[int], most: int
+    ) -> tuple[list[int], list[dict[int, float]]]:
+        """An answer, and of each of its tokens ln p of the best ones as the server tells them; none where it does not.
+
+        Raises `UserError`.
+        """
+        config, reading = self._config(name, values), _Reading()
+        asked = replace(wanted(values, prompt, self.dialect.samplers), logprobs=most)
+        try:
+            for event in self._api_of(config).events(self.dialect.path, self.dialect.body(asked, self.model, config)):
+                reading.add(event, self.dialect.piece(event), 0.0)
+            ids, told = reading.ids or [], self.dialect.top_logprobs(reading.events)
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise UserError(f"{self.name}: its log-probabilities are in another shape: {error!r}") from None
+        self._check(ids)
+        return ids, told
+
     def _answered(self, name: str, values: Mapping[str, Any], prompt: Sequence[int]) -> WholeAnswer:
-        config, asked = self._config(name, values), wanted(values, prompt)
+        config, asked = self._config(name, values), wanted(values, prompt, self.dialect.samplers)
         api, reading = self._api_of(config), _Reading()
         self._warm_up(api, values, config)
         begun = time.perf_counter()
@@ -157,7 +177,7 @@ class ServedEngine(ExternalEngine):
         """A server's first request pays for what no later one does: it is not timed, and its prompt is of no plan."""
         if api not in self._warm:
             self._warm.add(api)
-            asked = replace(wanted(values, _WARM_PROMPT), length=_WARM)
+            asked = replace(wanted(values, _WARM_PROMPT, self.dialect.samplers), length=_WARM)
             self.version = self.version or _version(api, self.dialect)
             for _ in api.events(self.dialect.path, self.dialect.body(asked, self.model, config)):
                 pass

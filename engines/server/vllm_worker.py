@@ -21,6 +21,7 @@ from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.llm_engine import LLMEngine
 
+SAMPLERS = ("min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
 Told = queue.SimpleQueue[Any]
 
 
@@ -82,6 +83,11 @@ def events(outputs: Iterator[Any]) -> Iterator[dict[str, Any]]:
             "token_ids": list(completion.token_ids),
             "finish_reason": completion.finish_reason,
         }
+        if completion.logprobs:
+            best = [
+                {f"token_id:{token}": told.logprob for token, told in place.items()} for place in completion.logprobs
+            ]
+            choice["logprobs"] = {"top_logprobs": best}
         yield {"choices": [choice]}
         if completion.spec_decode_metrics is not None:
             yield {"choices": [], "metrics": {"speculative_decoding": completion.spec_decode_metrics.to_dict()}}
@@ -95,6 +101,8 @@ def sampling(body: dict[str, Any]) -> Any:
         top_p=body["top_p"],
         top_k=body.get("top_k", 0),
         seed=body["seed"],
+        logprobs=body.get("logprobs"),
+        **{name: body[name] for name in SAMPLERS if name in body},
         output_kind=RequestOutputKind.DELTA,
     )
 
@@ -146,6 +154,7 @@ def main() -> None:
     arguments = parser.parse_args()
     worker = VllmWorker(LLMEngine.from_engine_args(EngineArgs.from_cli_args(arguments)))
     worker.start()
+    ThreadingHTTPServer.request_queue_size = 128  # many ask at once; five would be let in, and others cut off
     ThreadingHTTPServer(("127.0.0.1", arguments.port), handler(worker)).serve_forever()
 
 

@@ -179,7 +179,7 @@ class PairEngine:
             list(text.prompt),
             processor_of(self.pair, values["processor"], values["grammar"] if text.grammar is None else text.grammar),
             text.length,
-            values["seed"],
+            values["seed"] if text.seed is None else text.seed,
             self.pair.stop,
             price=price,
             arrives_s=text.arrives_s,

@@ -38,6 +38,7 @@ RULES = {
     "infer.py selftest": Rule(Kind.CHECKED, "minutes"),
     "infer.py ablate": Rule(Kind.CHECKED, "minutes to hours"),
     "infer.py invariance": Rule(Kind.CHECKED, "it differs by machine"),
+    "infer.py audit": Rule(Kind.CHECKED, "minutes; tests/engines/audit asks servers"),
     "infer.py quality": Rule(Kind.CHECKED, "minutes"),
     "infer.py profile": Rule(Kind.CHECKED, "half a minute"),
     "infer.py advise": Rule(Kind.CHECKED, "minutes"),

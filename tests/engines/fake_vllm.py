@@ -57,6 +57,7 @@ class LLMEngine:
         told = SimpleNamespace(to_dict=self._told) if last and self.drafts else None
         reason = "length" if last else None
         one = SimpleNamespace(text="x", token_ids=STEPS[place], finish_reason=reason, spec_decode_metrics=told)
+        one.logprobs = None
         return SimpleNamespace(request_id=name, finished=last, outputs=[one])
 
     def _told(self):

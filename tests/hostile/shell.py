@@ -12,7 +12,7 @@ def _wrong(*flags: str, says: tuple[object, ...]) -> Row:
 
 ROWS = [
     # what is not there
-    Row("infer", ("/nope",), 2, ("command", "'/nope'", "one of demo, run, ablate, selftest, invariance, quality")),
+    Row("infer", ("/nope",), 2, ("command", "'/nope'", "one of demo, run, ablate, selftest, invariance, audit")),
     Row("infer", ("rnu",), 2, ("command", "'rnu'", "'run'")),
     Row("infer", ("x" * 5_000_000,), 2, ("command", "'xxx", "(5,000,000 characters)")),
     Row("infer", ("run", "extra"), 2, ("'extra'",)),
@@ -39,6 +39,17 @@ ROWS = [
     Row("infer", ("acceptance", "--prompts", "dialogue", "--depth", "0"), 2, ("--depth: '0'", 1)),
     Row("infer", ("acceptance", "--prompts", "dialogue", "--tree", "\x1b[2J"), 2, ("--tree", "'\\x1b[2J'")),
     Row("infer", ("acceptance", "--prompts", "dialogue", "--engine-row", "a/b"), 2, ("'a/b'", "cannot be read")),
+    Row("infer", ("audit",), 2, ("URL", "--engine", "--plan")),
+    Row("infer", ("audit", "http://h:1", "--engine", "transformers"), 2, ("URL", "--engine", "--plan")),
+    Row("infer", ("audit", "--engine", "vllm=http://h:1"), 2, ("'vllm=http://h:1'", "vllm target=")),
+    Row("infer", ("audit", "h:1"), 2, ("'h:1'", "http://HOST:PORT")),
+    Row("infer", ("audit", "--engine", "transformers", "--methods", "mtpp"), 2, ("method", "'mtpp'")),
+    Row("infer", ("audit", "--engine", "transformers", "--methods", "speculative"), 2, ("target",)),
+    Row("infer", ("audit", "--engine", "transformers", "--draws", "3"), 2, ("--draws: '3'", 50)),
+    Row("infer", ("audit", "--engine", "transformers", "--level", "2"), 2, ("--level: '2.0'", 0, 1)),
+    Row("infer", ("audit", "--engine", "transformers", "--processors", "topk 1"), 2, ("topk",)),
+    Row("infer", ("audit", "--engine", "transformers", "--processors", "greedy"), 2, ("greedy",)),
+    Row("infer", ("audit", "--engine", "transformers", "--output", "a.txt"), 2, ("'a.txt'", ".jsonl")),
     Row("infer", ("profile", "--seconds", "-1"), 2, ("--seconds: '-1'", 0)),
     Row("infer", ("profile", "--refrsh"), 2, ("'--refresh'",)),
     Row("infer", ("--nope",), 2, ("option", "'--nope'")),

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from utils.numbers.intervals import FEWEST, median_interval
+from utils.numbers.statistics import holm
 
 LEVEL = 0.05
 GAIN, POWER = 0.05, 0.8
@@ -88,18 +89,6 @@ def signed_ranks(samples: Sequence[Logs]) -> list[tuple[float, float]]:
         for index, p, effect in zip(indices, np.atleast_1d(wilcoxon(batch, axis=1).pvalue), effects, strict=True):
             rank_sums[index] = float(p), float(effect)
     return rank_sums
-
-
-def holm(values: list[float]) -> list[float]:
-    """p values corrected for their number by Holm's method, in the given order.
-
-    Example: [0.01, 0.04, 0.03] -> [0.03, 0.06, 0.06]: 3 * 0.01, then 2 * 0.03, and 0.04 may not fall below that.
-    """
-    corrected, highest = [0.0] * len(values), 0.0
-    for place, index in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        highest = max(highest, min(1.0, (len(values) - place) * values[index]))
-        corrected[index] = highest
-    return corrected
 
 
 def can_tell(prompts: int, comparisons: int) -> bool:

@@ -15,12 +15,13 @@ from ablation.report.plots.acceptance import histogram_figure, position_figure
 from ablation.report.plots.figure import WIDTH
 from ablation.report.plots.speedup import gamma_figure, speedup_figure
 from ablation.report.tables.acceptance import Positions, positions
-from ablation.report.tables.paired import can_tell, holm, signed_ranks
+from ablation.report.tables.paired import can_tell, signed_ranks
 from ablation.report.tables.pairs import shown
 from ablation.report.tables.rates import summed
 from ablation.report.tables.summary import log_speedups, speeds, summarise
 from tests.ablation.frames import CLEAN, NGRAM, SD, cautions, pairs_of, ran, row, table
 from tests.ablation.synthetic import AGAIN, GREEDY, NUCLEUS, PLAIN, record
+from utils.numbers.statistics import holm
 
 
 def small(tmp_path: Path) -> pd.DataFrame:
