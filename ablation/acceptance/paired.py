@@ -7,9 +7,10 @@ from itertools import combinations
 
 import numpy as np
 
-from ablation.report.tables.paired import LEVEL, can_tell, holm, ratio_interval, signed_ranks
+from ablation.report.tables.paired import LEVEL, can_tell, ratio_interval, signed_ranks
 from sampling.measure.acceptance.estimate import DepthSums
 from sampling.measure.acceptance.met import Met
+from utils.numbers.statistics import holm
 
 
 @dataclass(frozen=True, slots=True)
