@@ -18,7 +18,16 @@ from sampling.forward.sharing import SharedModel
 from sampling.live_text import LiveText, Request
 from sampling.loop import finish, step
 from sampling.memory_room import MemoryRoom
-from sampling.reading import Reading, begin_behind, begin_drafting, charge, next_chunks, read_together, reads_in_chunks
+from sampling.reading import (
+    Reading,
+    begin_behind,
+    begin_drafting,
+    charge,
+    next_chunks,
+    read_together,
+    reads_in_chunks,
+    with_prefixes,
+)
 from sampling.rounds import shares_of
 from sampling.sequence import Sequence
 from sampling.start import begin
@@ -111,7 +120,7 @@ class Batch:
         shared = [(live, attempt(self._share, live)) for live in self.live]
         failed = [(live, self._fail(live, error)) for live, error in shared if error is not None]
         clock, readings = self._clock, [live.reading for live in self.texts if live.reading and not live.held]
-        chunks = next_chunks(readings, self._chunk_rows, beside=bool(self.live))
+        chunks = next_chunks(with_prefixes(readings), self._chunk_rows, beside=bool(self.live))
         clock.start()
         rounds, drafting_s = list[Round | Exception](), list[float]()
         if seqs := [live.seq for live in self.live]:

@@ -19,6 +19,7 @@ from utils.device.sent import sent
 from utils.device.spare import attempt, note_shared_failure
 from utils.device.timing import CAPTURE
 from utils.events import Prefilled, Round
+from utils.token_ids import alike
 
 
 def reads_in_chunks(target: SharedModel) -> bool:
@@ -119,6 +120,23 @@ def next_chunks(readings: Sequence[Reading], rows: int, beside: bool) -> list[Ch
             chunks.append(Chunk(reading, count))
             rows -= count
     return chunks
+
+
+def with_prefixes(readings: Sequence[Reading]) -> list[Reading]:
+    """The prompts that are read now, in order. One of which a block or more is being read by another waits for that.
+
+    Then the tree has these rows, and it goes on behind them: see `PrefixUse`.
+    """
+    going = list[Reading]()
+    for reading in readings:
+        prefix = reading.seq.prefix
+        if prefix is not None and reading.chunks == 0:
+            known, wanted = reading.slot.length + prefix.tree.store.grain, reading.seq.tokens[:-1]
+            if any(alike(wanted, other.seq.tokens[:-1]) >= known for other in going):
+                continue
+            prefix.resume(wanted, reading.slot.length)
+        going.append(reading)
+    return going
 
 
 def begin_drafting(readings: Sequence[Reading], drafter: Drafter) -> dict[Reading, Exception | None]:

@@ -90,11 +90,12 @@ def together(
     prefixes: PrefixCache,
     target: SharedModel | None = None,
     made: Pair | None = None,
+    chunk: int = 0,
 ) -> list[list[Event]]:
-    """The texts, `size` at a time, in this order."""
+    """The texts, `size` at a time, in this order. chunk: rows of prompts beside the rounds."""
     one, target = case(drafter, forgetful=True), target or SharedRunner(weights(0))
     drafting = one.drafter(made or pair(shared=True))
-    batch = Batch(target, drafting, one.gamma, one.verifier(), size, prefixes=prefixes.of())
+    batch = Batch(target, drafting, one.gamma, one.verifier(), size, prefixes=prefixes.of(), prefill_chunk=chunk)
     events: dict[int, list[Event]] = {at: [] for at in order}
     wanted = [Request([*PROMPTS[at]], processor, LENGTHS[at], seed_of(at), STOP, tag=at) for at in order]
     for live, event in decode_many(batch, wanted):
@@ -150,6 +151,17 @@ def test_texts_one_after_the_other(drafter: str) -> None:
         found = _in_turn(drafter, GREEDY, prefixes, order)
         assert [Course.of(told) for told in found] == alone(drafter, GREEDY)
     assert hits_of(found) == sum(len(prompt) - 1 for prompt in PROMPTS)
+
+
+@pytest.mark.parametrize("drafter", FEW)
+@pytest.mark.parametrize("chunk", [3, 50])
+def test_prompts_in_chunks_wait_for_one_that_begins_alike(drafter: str, chunk: int) -> None:
+    """All come at once: the first that reads a beginning reads it for all, but for less than a block of rows."""
+    found = together(drafter, GREEDY, 8, range(len(PROMPTS)), PrefixCache(AMPLE), chunk=chunk)
+    assert [Course.of(told) for told in found] == alone(drafter, GREEDY)
+    hits = [told[0].prefix_hits for told in found if isinstance(told[0], Prefilled)]
+    assert hits[0] == 0 and hits[1] is not None and hits[1] >= len(SYSTEM), hits
+    assert hits[4] == len(PROMPTS[4]) - 1 and hits[6] is not None and hits[6] >= len(PROMPTS[4]) - 1
 
 
 def check_blocks(drafter: str, processor: LogitsProcessor, size: int, most: int = AMPLE, fixed: bool = False) -> None:
