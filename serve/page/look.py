@@ -77,6 +77,7 @@ class Looks:
                 "process_mb": process_memory_mb(),
                 "device_mb": device_memory_mb(self._model.engine.target.device),
                 "rows": driver.rows,
+                "preemptions": counters.preemptions,
             },
             "groups": groups(jobs),
             "texts": self._texts.look(jobs[: -MOST_TEXTS - 1 : -1]),
@@ -84,9 +85,8 @@ class Looks:
 
 
 def prefix_hits(counters: Counters) -> dict[str, int] | None:
-    """Tokens of prompts, and those whose rows were there already; None where nobody counts them."""
-    asked, hits = getattr(counters, "prefix_queries", None), getattr(counters, "prefix_hits", None)
-    return None if asked is None or hits is None else {"tokens": asked, "hits": hits}
+    """Tokens of prompts, and those whose rows were there already; None where none were looked up."""
+    return {"tokens": counters.prefix_queries, "hits": counters.prefix_hits} if counters.prefix_queries else None
 
 
 def groups(jobs: Iterable[TextJob]) -> list[dict[str, Any]]:

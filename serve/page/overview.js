@@ -35,11 +35,12 @@ function overview(look, about) {
   put(by("queue"), known(look.waited_s) ? `${queue}, the first for ${duration(look.waited_s)}` : "the queue is empty");
   put(by("prefix"), prefix ? share(prefix.hits, prefix.tokens) : UNKNOWN);
   put(by("prefix-more"), prefix ? `${figure(prefix.hits)} of ${counted(prefix.tokens, "token")} of prompts` :
-    "not counted by this server");
+    "none were looked up");
   const [number, name] = megabytes(memory.process_mb).split(" ");
   unit(by("memory"), number, name ? ` ${name}` : "");
   const device = known(memory.device_mb) ? `; ${megabytes(memory.device_mb)} on the device` : "";
-  put(by("rows"), `of the process${device}; ${counted(memory.rows, "row")} in the target’s cache`);
+  const back = memory.preemptions ? `; ${counted(memory.preemptions, "text")} put back` : "";
+  put(by("rows"), `of the process${device}; ${counted(memory.rows, "row")} in the target’s cache${back}`);
 }
 
 function groups(look) {

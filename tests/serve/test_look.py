@@ -4,7 +4,6 @@ import http.client
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -262,7 +261,6 @@ def test_one_look_is_told_to_all_who_ask() -> None:
 
 
 def test_prefix_hits_are_told_where_they_are_counted() -> None:
-    assert prefix_hits(SimpleNamespace()) is None  # type: ignore[arg-type]
-    assert prefix_hits(SimpleNamespace(prefix_queries=30)) is None  # type: ignore[arg-type]
-    told = prefix_hits(SimpleNamespace(prefix_queries=30, prefix_hits=12))  # type: ignore[arg-type]
+    assert prefix_hits(Counters()) is None
+    told = prefix_hits(Counters(prefix_queries=30, prefix_hits=12))
     assert told == {"tokens": 30, "hits": 12}
