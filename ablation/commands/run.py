@@ -61,7 +61,9 @@ KVMemory = Annotated[
 ]
 Rate = Annotated[str | None, typer.Option(metavar="R,...", help="Arrivals per second (Poisson), with --batch.")]
 Slo = Annotated[str | None, typer.Option(metavar="SLO", help="Latency limits for goodput: ttft:MS,tpot:MS.")]
-PrefixCache = Annotated[bool | None, typer.Option(help="Keep rows of texts for those that begin alike.")]
+PrefixCache = Annotated[
+    str | None, typer.Option(metavar="on|off", help="Keep rows of texts for those that begin alike.")
+]
 Engines = Annotated[
     list[str] | None,
     typer.Option(
@@ -125,8 +127,7 @@ def run(
     with exit_statuses():
         config = request.choose_config(speculative_config, methods, models)
         options = {"length": length, "processor": processor, "seed": seed, "grammar": grammar}
-        options |= {"prefill_chunk": prefill_chunk, "kv_memory": kv_memory}
-        options["prefix_cache"] = None if prefix_cache is None else "on" if prefix_cache else "off"
+        options |= {"prefill_chunk": prefill_chunk, "kv_memory": kv_memory, "prefix_cache": prefix_cache}
         named = [*(config.assignments if config else ()), *options.items(), *told.items()]
         settings = request.choose_settings(assignments or (), named)
         runs = choose_methods(",".join(config.methods) if config else methods, settings)

@@ -10,6 +10,7 @@ from sampling.forward.sharing import SharedModel, SharedRunner
 from sampling.heads.runner import HeadRunner
 from sampling.memory_room import MemoryRoom
 from utils.errors import UserError
+from utils.text import first_line
 
 MB = 10**6
 
@@ -49,7 +50,7 @@ class KVPool:
             self._heads.append(ref(head))
 
     def room(self, target: SharedModel, texts: int, rows: int) -> MemoryRoom:
-        """Give all caches their blocks; what texts of this target must fit in.
+        """Give all caches their blocks, but no more than texts can fill; what texts of this target must fit in.
 
         texts: at a time. rows: that one feeds in a round at most. Raises `UserError` where this is not enough for a
         text, or where a cache is new while texts of another batch are in progress.
@@ -61,7 +62,8 @@ class KVPool:
         if not all(cache.fixed for cache in (own, *others)):
             bytes_each = own.block_bytes + sum(cache.block_bytes for cache in others)
             reserved = own.block_bytes + sum((1 + more) * cache.block_bytes for cache in others)
-            blocks = (self.megabytes * MB - reserved) // bytes_each
+            needed = texts * (2 + (target.window + rows) // own.block)
+            blocks = min((self.megabytes * MB - reserved) // bytes_each, needed)
             least = 2 + rows // own.block
             if blocks < least:
                 wanted = -(-(reserved + least * bytes_each) // MB)
@@ -78,6 +80,10 @@ class KVPool:
             raise UserError(
                 "a method whose drafter has rows of its own was asked for while others answer within kv_memory "
                 f"{self.megabytes}; expected it when nothing else is answered, or a server of that method"
+            ) from None
+        except RuntimeError as error:
+            raise UserError(
+                f"kv_memory {self.megabytes} given, which cannot be had here ({first_line(error)}); expected less"
             ) from None
 
     def _caches(self) -> list[BlockRows]:

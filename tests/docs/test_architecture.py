@@ -5,7 +5,7 @@ import re
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/architecture.md"
-MOST_LINES = 2850
+MOST_LINES = 2900
 MOST_LINES_OF_THE_LOOP = 150
 
 

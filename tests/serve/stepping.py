@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -46,9 +47,9 @@ class Steps:
 
 @contextmanager
 def stepped(limits: ServerLimits | None = None) -> Iterator[Steps]:
-    """Serve a tiny pair. At the end all rounds are played."""
+    """Serve a tiny pair, whose prompts are read between rounds. At the end all rounds are played."""
     play = Batch.play
-    with running(tiny_pair(), limits) as found:
+    with running(tiny_pair(), replace(limits or ServerLimits(), prefill_chunk=0)) as found:
         steps = Steps(found)
 
         def allowed(self: Batch) -> Any:

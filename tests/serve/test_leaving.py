@@ -64,7 +64,7 @@ def test_who_leaves_while_the_prompt_is_read_frees_the_place(slow: None) -> None
         until(lambda: driver.counters.rounds > 0)
         second = begin(found, prompt=[5, 6, 7] * 60, max_tokens=3)
         until(lambda: any(text.reading is not None for batch in driver._groups.values() for text in batch.texts))
-        assert driver.running == 2 and driver.slots()[1].prompt_tokens == 180
+        assert driver.running == 2 and len(driver.under_way()[1].order.prompt) == 180
         second.close()
         until(lambda: driver.running == 1)
         assert driver.counters.finished["abort"] == 1 and driver.counters.prompt_tokens < 180

@@ -43,7 +43,9 @@ def test_records_of_a_run(batch: tuple[str, ...], invoke: Invoke, tmp_path: Path
 def test_what_a_run_takes_over_is_its_own(invoke: Invoke, tmp_path: Path) -> None:
     """The first prompt of each configuration finds nothing, whoever ran before; the second finds what is alike."""
     prompts = write_lines(tmp_path / "p.jsonl", *({**line, "turns": line["turns"][:1]} for line in LINES))
-    found = records_of(invoke("run", "--prompts", prompts, *METHODS, "--batch", 1, "--prefix-cache", "--repeat", 2))
+    found = records_of(
+        invoke("run", "--prompts", prompts, *METHODS, "--batch", 1, "--prefix-cache", "on", "--repeat", 2)
+    )
     assert len(found) == 18
     for number, least, most in ((0, 0, 0), (1, 20, 60), (2, 20, 60)):
         hits = {record["prefix_hits"] for record in found if record["id"] == number}

@@ -37,12 +37,12 @@ def bytes_of(engine: PairEngine) -> list[int]:
     return [held(cache) for cache in pool._caches()]
 
 
-@pytest.mark.parametrize("method", ["target", "speculative", "mtp", "eagle"])
-def test_all_models_together_take_no_more_than_they_may(method: str) -> None:
-    engine, values = PairEngine(replace(pair(), share=None)), settings(kv_memory=1500)
+@pytest.mark.parametrize(("method", "thousands"), [("target", 60), ("speculative", 420), ("mtp", 180), ("eagle", 180)])
+def test_all_models_together_take_no_more_than_they_may(method: str, thousands: int) -> None:
+    engine, values = PairEngine(replace(pair(), share=None)), settings(kv_memory=thousands)
     batch = engine.batch(method, values, 3)
     assert len(bytes_of(engine)) == (1 if method == "target" else 2)
-    assert 0.8 * 1500_000 < sum(bytes_of(engine)) <= 1500_000
+    assert 0.8 * thousands * 1000 < sum(bytes_of(engine)) <= thousands * 1000
     for at in range(3):
         batch.admit(engine.request(method, values, Text(at, [1, 2, 3], 8)))
     before = bytes_of(engine)
@@ -69,6 +69,14 @@ def test_a_new_drafter_waits_until_nothing_is_in_progress() -> None:
         batch.play()
     engine.batch("mtp", values, 2)
     assert sum(bytes_of(engine)) <= 1500_000
+
+
+def test_no_more_is_taken_than_texts_can_fill() -> None:
+    engine = PairEngine(replace(pair(), share=None))
+    engine.batch("target", settings(kv_memory=1500), 3)
+    few = sum(bytes_of(engine))
+    engine.batch("target", settings(kv_memory=10**9), 3)
+    assert sum(bytes_of(engine)) == few < 1500_000
 
 
 def test_too_little_is_refused_with_what_would_do() -> None:
