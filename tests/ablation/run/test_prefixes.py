@@ -21,8 +21,8 @@ def records_of(result: Result) -> list[dict[str, Any]]:
 def test_records_of_a_run(batch: tuple[str, ...], invoke: Invoke, tmp_path: Path) -> None:
     prompts = write_lines(tmp_path / "p.jsonl", *LINES)
     kept, plain = (
-        records_of(invoke("run", "--prompts", prompts, *METHODS, *batch, f"--{word}prefix-cache"))
-        for word in ("", "no-")
+        records_of(invoke("run", "--prompts", prompts, *METHODS, *batch, "--prefix-cache", word))
+        for word in ("on", "off")
     )
     assert len(kept) == len(plain) == 18 * (len(batch) or 1)
     order = lambda record: (record["batch"], record["configuration"], record["id"], record["turn"])  # noqa: E731
