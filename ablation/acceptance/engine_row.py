@@ -18,7 +18,7 @@ from ablation.report.tables.paired import LEVEL
 from sampling.measure.acceptance.estimate import Estimate
 from utils.errors import UserError
 from utils.files import checked_path
-from utils.numbers.statistics import holm
+from utils.numbers.holm import holm
 
 _LINE = re.compile(r"^vllm:spec_decode_num_(drafts|accepted_tokens_per_pos)(?:_total)?(?:\{(.*)\})?\s+(\S+)")
 _POSITION = re.compile(r'position="(\d+)"')

@@ -10,7 +10,7 @@ import numpy as np
 from ablation.report.tables.paired import LEVEL, can_tell, ratio_interval, signed_ranks
 from sampling.measure.acceptance.estimate import DepthSums
 from sampling.measure.acceptance.met import Met
-from utils.numbers.statistics import holm
+from utils.numbers.holm import holm
 
 
 @dataclass(frozen=True, slots=True)

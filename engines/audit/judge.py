@@ -10,8 +10,9 @@ from scipy.stats import binomtest
 
 from engines.audit.expected import ExpectedRow
 from utils.numbers.cells import Cells, alike
+from utils.numbers.holm import holm
 from utils.numbers.power import detectable, found
-from utils.numbers.statistics import ChiSquare, holm
+from utils.numbers.statistics import ChiSquare
 
 LEVEL, POWER = 0.01, 0.95
 FEWEST = 50

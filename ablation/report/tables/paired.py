@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from utils.numbers.holm import holm
 from utils.numbers.intervals import FEWEST, median_interval
-from utils.numbers.statistics import holm
 
 LEVEL = 0.05
 GAIN, POWER = 0.05, 0.8

@@ -21,7 +21,7 @@ from ablation.report.tables.rates import summed
 from ablation.report.tables.summary import log_speedups, speeds, summarise
 from tests.ablation.frames import CLEAN, NGRAM, SD, cautions, pairs_of, ran, row, table
 from tests.ablation.synthetic import AGAIN, GREEDY, NUCLEUS, PLAIN, record
-from utils.numbers.statistics import holm
+from utils.numbers.holm import holm
 
 
 def small(tmp_path: Path) -> pd.DataFrame:
