@@ -27,6 +27,7 @@ class KVPool:
         self._make = share
         self._shared: dict[int, tuple[ref[Any], SharedRunner]] = {}
         self._heads: list[ref[HeadRunner[Any]]] = []
+        self._for: tuple[int, int] | None = None
 
     def __call__(self, runner: Any) -> SharedModel:
         """The model of a runner for many sequences. Raises `UserError` for one whose rows do not lie in blocks."""
@@ -59,7 +60,7 @@ class KVPool:
         own, others = target.cache, [cache for cache in self._caches() if cache is not target.cache]
         assert isinstance(own, BlockRows)
         more = texts * (2 + rows // own.block)
-        if not all(cache.fixed for cache in (own, *others)):
+        if (self._for != (texts, rows) and self._idle) or not all(cache.fixed for cache in (own, *others)):
             bytes_each = own.block_bytes + sum(cache.block_bytes for cache in others)
             reserved = own.block_bytes + sum((1 + more) * cache.block_bytes for cache in others)
             needed = texts * (2 + (target.window + rows) // own.block)
@@ -71,6 +72,7 @@ class KVPool:
             self._fix(own, blocks)
             for cache in others:
                 self._fix(cache, blocks + more)
+            self._for = texts, rows
         return MemoryRoom(own, rows, (own.blocks - 1) * own.block - rows)
 
     def _fix(self, cache: BlockRows, blocks: int) -> None:
@@ -85,6 +87,11 @@ class KVPool:
             raise UserError(
                 f"kv_memory {self.megabytes} given, which cannot be had here ({first_line(error)}); expected less"
             ) from None
+
+    @property
+    def _idle(self) -> bool:
+        """Whether no text has a block."""
+        return not any(table for cache in self._caches() for table in cache.tables.values())
 
     def _caches(self) -> list[BlockRows]:
         heads = [head for kept in self._heads if (head := kept()) is not None]

@@ -79,6 +79,15 @@ def test_no_more_is_taken_than_texts_can_fill() -> None:
     assert sum(bytes_of(engine)) == few < 1500_000
 
 
+def test_more_texts_have_more_blocks() -> None:
+    """A plan of several batch sizes: what was enough for one text is not for eight."""
+    engine, values = PairEngine(replace(pair(), share=None)), settings(kv_memory=10**6)
+    engine.batch("mtp", values, 1)
+    few = bytes_of(engine)
+    engine.batch("mtp", values, 8)
+    assert all(many > 5 * one for many, one in zip(bytes_of(engine), few, strict=True))
+
+
 def test_too_little_is_refused_with_what_would_do() -> None:
     engine = PairEngine(replace(pair(), share=None))
     with refused("kv_memory", 1):
