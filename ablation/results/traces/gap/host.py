@@ -6,7 +6,7 @@ from functools import cache
 from statistics import median
 from typing import TypeVar
 
-from egag.cost_model import CostModel
+from egag.delegating import DelegatingRule
 from egag.draft_distribution import DraftDistribution, LogitsDistribution, Token
 from egag.length_rule import GrowToGamma, LengthRule
 from egag.tree_growth import TreeGrowth
@@ -49,7 +49,7 @@ class _Noted:
         return self._distribution.chance(token)
 
 
-class TimedRule(LengthRule, Truncation):
+class TimedRule(DelegatingRule, Truncation):
     """A rule whose calls are timed. seconds: of its own code and of what it read.
 
     reading: seconds of reading these figures (entropy, top, chance) of a distribution of so many tokens. A trace holds
@@ -58,19 +58,13 @@ class TimedRule(LengthRule, Truncation):
     """
 
     def __init__(self, rule: LengthRule, reading: Reading, clock: Clock = time.thread_time) -> None:
-        self.rule, self.seconds = rule, 0.0
+        self._rule, self.seconds = rule, 0.0
         self._reading, self._clock = reading, clock
         self._noted: tuple[DraftDistribution, _Noted] | None = None
 
     @property
-    def gamma(self) -> int:  # type: ignore[override]
-        return self.rule.gamma
-
-    def use_cost_model(self, cost_model: CostModel) -> None:
-        self.rule.use_cost_model(cost_model)
-
-    def begin(self) -> None:
-        self.rule.begin()
+    def rule(self) -> LengthRule:
+        return self._rule
 
     def before(self, drafted: int, distribution: DraftDistribution | None) -> bool:
         return self._timed(distribution, lambda shown: self.rule.before(drafted, shown))
