@@ -120,7 +120,7 @@ class Batch:
         shared = [(live, attempt(self._share, live)) for live in self.live]
         failed = [(live, self._fail(live, error)) for live, error in shared if error is not None]
         clock, readings = self._clock, [live.reading for live in self.texts if live.reading and not live.held]
-        chunks = next_chunks(with_prefixes(readings), self._chunk_rows, beside=bool(self.live))
+        chunks = next_chunks(with_prefixes(readings), self._chunk_rows, len(self.live))
         clock.start()
         rounds, drafting_s = list[Round | Exception](), list[float]()
         if seqs := [live.seq for live in self.live]:

@@ -108,12 +108,14 @@ class Chunk:
         return self.reading.seq.tokens[start : start + self.count]
 
 
-def next_chunks(readings: Sequence[Reading], rows: int, beside: bool) -> list[Chunk]:
+def next_chunks(readings: Sequence[Reading], rows: int, live: int) -> list[Chunk]:
     """What the next forward reads, in the order of admission: at most `PREFILL_CHUNK` rows of a prompt.
 
-    rows: in all, beside rounds; where there are none, `PREFILL_CHUNK` if that is more.
+    rows: in all, beside the rounds of so many live texts, or two for each of them if that is more. So a round takes
+    three times as long at most, where rows are what takes time. Where more prompts wait than texts are live,
+    `PREFILL_CHUNK` if that is more.
     """
-    chunks, rows = list[Chunk](), rows if beside else max(rows, PREFILL_CHUNK)
+    chunks, rows = list[Chunk](), max(rows, 2 * live if live >= len(readings) else PREFILL_CHUNK)
     for reading in readings:
         count = min(rows, reading.left, PREFILL_CHUNK)
         if count > 0:

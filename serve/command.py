@@ -62,7 +62,7 @@ def serve(
     max_length: MaxLength = 1024,
     max_body: MaxBody = 1_000_000,
     max_rows: MaxRows = 4096,
-    prefill_chunk: PrefillChunk = 128,
+    prefill_chunk: PrefillChunk = 48,
     prefix_cache: PrefixCache = True,
     prefix_memory: PrefixMemory = 1000,
     kv_memory: KVMemory = 0,

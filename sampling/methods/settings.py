@@ -32,7 +32,7 @@ GENERAL = (
     KWARGS,
     integer(
         "prefill_chunk",
-        128,
+        48,
         "in a batch, rows of prompts that a round reads at most; 0 = each prompt alone, between rounds",
         minimum=0,
         maximum=MOST_TOKENS,

@@ -307,13 +307,13 @@ class TestPlanted:
 
     def test_stale_numbers_that_are_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Rows behind a text's length hold NaN: a mask does not hide them."""
-        before = RowsCache.make_room
+        before = RowsCache._make_room
 
         def dirty(self: RowsCache, count: int) -> None:
             before(self, count)
             self.values[self.values == 0.0] = torch.nan
 
-        monkeypatch.setattr(RowsCache, "make_room", dirty)
+        monkeypatch.setattr(RowsCache, "_make_room", dirty)
         assert self.fails("none")
 
     def test_positions_by_the_longest_text(self, monkeypatch: pytest.MonkeyPatch) -> None:

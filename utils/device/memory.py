@@ -1,9 +1,15 @@
 """How much memory a run took."""
 
+import math
 import sys
+from collections.abc import Sequence
 
+import numpy as np
 import psutil
 import torch
+from torch import Tensor
+
+_LINE = 64
 
 
 def reset_peak_memory(device: torch.device) -> None:
@@ -35,3 +41,13 @@ def process_memory_mb() -> float:
 def device_memory_mb(device: torch.device) -> float | None:
     """Memory that is allocated on a CUDA device now, in 10^6 bytes; None elsewhere."""
     return torch.cuda.memory_allocated(device) / 1e6 if device.type == "cuda" else None
+
+
+def zeros(shape: Sequence[int], like: Tensor) -> Tensor:
+    """Zeros with the type and device of another tensor. On a CPU a page takes memory only once it is written."""
+    size = math.prod(shape) * like.element_size()
+    if like.device.type != "cpu" or not size:
+        return like.new_zeros(tuple(shape))
+    held = np.zeros(size + _LINE, np.uint8)  # by calloc, where torch writes the zeros
+    start = -held.ctypes.data % _LINE
+    return torch.from_numpy(held)[start : start + size].view(like.dtype).view(*shape)

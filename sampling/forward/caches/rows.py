@@ -22,6 +22,7 @@ from sampling.forward.caches.attention_metadata import (
     RoundsAndPrompts,
     visible,
 )
+from sampling.forward.caches.growth import UsedRows
 from sampling.forward.caches.rows_alone import AloneLayout, Buffers, FixedLayout, SingleLayout
 from sampling.forward.caches.rows_layer import RowsLayer
 from sampling.forward.kernels.attention import folded_mask
@@ -39,7 +40,7 @@ class RowsCache:
     """Keys and values of as many sequences as ask for a place, `[layers, B, kv_heads, capacity, head_dim]`.
 
     It grows with them and with their texts, and is zeroed: a number that is none, once there, would spread from rows
-    that are hidden (0 times NaN is NaN). batch_invariant: see `Format`; every sequence then attends by itself, as it
+    that are hidden (0 times NaN is NaN). Only rows that were fed are copied then. batch_invariant: see `Format`; every sequence then attends by itself, as it
     does alone. padded: all attend side by side, as a model's own layers must have it. split_keys: captured forwards
     attend by our own kernel (see `SplitKeys`).
     """
@@ -62,7 +63,7 @@ class RowsCache:
         self.split_keys = not (batch_invariant or padded) and splits_keys(device, dtype, shape)
         self._buffers: dict[int, Buffers] = {}
         self._free: list[int] = []
-        self.taken = 0
+        self._used, self.taken = UsedRows(), 0
 
     @property
     def device(self) -> torch.device:
@@ -245,27 +246,27 @@ class RowsCache:
 
     def make_room_for(self, feeds: Sequence[QueryRows]) -> None:
         """Room for the rows that are fed."""
-        self.make_room(max(feed.start + feed.count for feed in feeds))
+        self._make_room(self._used.feed(feeds))
 
     def release(self, index: int, rows: int) -> None:
         """Let go of what a sequence has room for behind so many rows, where others can have it."""
 
     def make_room(self, rows: int) -> None:
-        """Room for all that have a place, and for so many rows each; what grows one by one is not copied each time."""
+        """Room for all that have a place, and for so many rows each, which may be in use from now on."""
+        self._used.fill(rows)
+        self._make_room(rows)
+
+    def _make_room(self, rows: int) -> None:
+        """Room for so many rows of each; what grows one by one is not copied each time."""
         layers, there, kv_heads, capacity, dim = self.keys.shape
         if self._batch_invariant:
             rows = columns_for(rows, self.keys.dtype, dim)
         if self.taken <= there and rows <= capacity:
             return
         sequences = there if self.taken <= there else max(self.taken, there * 3 // 2)
-        if rows > capacity:
-            rows = self._room(rows, capacity)
-        shape = layers, sequences, kv_heads, max(rows, capacity), dim
-        old = self.keys, self.values
         self._buffers.clear()
-        self.keys, self.values = (buffer.new_zeros(shape) for buffer in old)
-        for new, held in zip((self.keys, self.values), old, strict=True):
-            new[:, :there, :, :capacity] = held
+        shape = layers, sequences, kv_heads, self._room(rows, capacity) if rows > capacity else capacity, dim
+        self.keys, self.values = (self._used.moved(buffer, shape) for buffer in (self.keys, self.values))
 
     def _room(self, rows: int, capacity: int) -> int:
         """The capacity that holds so many rows where there is too little."""

@@ -74,9 +74,8 @@ class LastRows(RowsCache):
             cache.refuse_fewer(given, min(length, self._window - 1))
         self.begin(index, length - min(length, self._kept, *(keys.shape[1] for keys, _ in rows)))
 
-    def make_room(self, rows: int) -> None:
-        """See `RowsCache.make_room`."""
-        super().make_room(rows)
+    def _make_room(self, rows: int) -> None:
+        super()._make_room(rows)
         if len(self.gone_there) < self.keys.shape[1]:
             gone = [self.gone(index) for index in range(self.keys.shape[1])]
             self.gone_there = torch.tensor(gone, dtype=torch.long, device=self.device)
@@ -104,9 +103,8 @@ class WindowedRowsCache(RowsCache):
         """See `RowsCache.addresses`."""
         return *super().addresses, *self.last.addresses
 
-    def make_room(self, rows: int) -> None:
-        """See `RowsCache.make_room`."""
-        super().make_room(rows)
+    def _make_room(self, rows: int) -> None:
+        super()._make_room(rows)
         self.last.taken = self.taken
         self.last.make_room(min(rows, self.last.most))
 

@@ -121,7 +121,7 @@ def test_settings_hold_what_matters_for_the_method(invoke: Invoke) -> None:
     egag, ngram, drafter = objects(result.stdout)
     general = {"length": 3, "processor": "greedy", "seed": 42, "cache": True, "chat": True}
     general |= {"thinking": "auto", "chat_template_kwargs": "{}", "grammar": "off", "prefix_cache": False}
-    general |= {"prefix_memory": 1000, "prefill_chunk": 128, "kv_memory": 0}
+    general |= {"prefix_memory": 1000, "prefill_chunk": 48, "kv_memory": 0}
     judging = {"verify_strategy": "rejection", "accept_policy": "normal"}
     drafting = {"draft_weights": "full", "vocabulary": "auto"}
     bounds = {"egag_gamma_min": 8, "egag_gamma_max": 9, "egag_ema": 0.9}
