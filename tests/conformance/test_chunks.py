@@ -12,8 +12,8 @@ from sampling.drafter import Drafter
 from sampling.forward.caches import attention_metadata
 from sampling.forward.runner import ModelRunner
 from sampling.forward.sharing import SharedModel, SharedRunner
-from sampling.live_text import Request
-from sampling.reading import Reading
+from sampling.live_text import LiveText, Request
+from sampling.reading import Reading, next_chunks
 from tests.conformance.matrix import TREES, case, ways
 from tests.conformance.suite import Case
 from tests.conformance.test_batches import (
@@ -95,21 +95,46 @@ def test_rows_in_blocks_say_the_same(fixed_shapes: bool) -> None:
         assert [Course.of(events[at]) for at in range(len(PROMPTS))] == alone((drafter,), SAMPLED[0])
 
 
-def test_a_prompt_is_read_over_as_many_rounds_as_it_has_chunks() -> None:
-    """Three rows a round beside a text that goes on; several prompts share a forward."""
-    one = case("none")
-    batch = batch_of(one, 3, 3)
+def begun(size: int, drafter: str = "none") -> tuple[Batch, LiveText]:
+    """A batch that reads three rows a round, and a text that goes on."""
+    batch = batch_of(case(drafter), size, 3)
     first, told = batch.admit(Request([1], GREEDY, 30, 0))
     assert told is None and not batch.live and batch.texts == [first]
     ((live, event),) = batch.play()
     assert live is first and isinstance(event, Prefilled) and event.chunks == 0, "there was nothing to read"
+    return batch, first
+
+
+def test_a_prompt_is_read_over_as_many_rounds_as_it_has_chunks() -> None:
+    batch, first = begun(2)
+    second, _ = batch.admit(Request([1, 2, 3, 4, 5, 4, 3], GREEDY, 2, 0))
+    kinds = [[(live, type(event)) for live, event in batch.play()] for _ in range(3)]
+    assert kinds == [
+        [(first, Round)],
+        [(first, Round), (second, Prefilled)],
+        [(first, Round), (second, Round)],
+    ], "six rows, three at a time"
+
+
+def test_prompts_are_read_at_once_where_more_wait_than_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PREFILL_CHUNK", 512)
+    batch, first = begun(3)
     second, _ = batch.admit(Request([1, 2, 3, 4, 5, 4, 3], GREEDY, 2, 0))
     third, _ = batch.admit(Request([5, 4], GREEDY, 2, 0))
-    kinds = [[(live, type(event)) for live, event in batch.play()] for _ in range(4)]
-    assert kinds[0] == [(first, Round)]
-    assert kinds[1] == [(first, Round), (second, Prefilled)], "six rows"
-    assert kinds[2] == [(first, Round), (second, Round), (third, Prefilled)]
-    assert [kind for _, kind in kinds[3]] == [Round] * 3
+    kinds = [[(live, type(event)) for live, event in batch.play()] for _ in range(2)]
+    assert kinds[0] == [(first, Round), (second, Prefilled), (third, Prefilled)], "seven rows of two prompts"
+    assert [kind for _, kind in kinds[1]] == [Round] * 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "live", "counts"), [(3, 1, [19, 19]), (3, 2, [4]), (3, 4, [8]), (30, 4, [19, 11]), (0, 0, [19, 19])]
+)
+def test_how_many_rows_a_round_reads(monkeypatch: pytest.MonkeyPatch, rows: int, live: int, counts: list[int]) -> None:
+    """Two prompts of 19 rows: two rows for each text that writes, all where more prompts wait."""
+    monkeypatch.setattr(reading, "PREFILL_CHUNK", 512)
+    batch = batch_of(case("none"), 2, 3)
+    readings = [batch.admit(Request(list(range(1, 21)), GREEDY, 2, 0))[0].reading for _ in range(2)]
+    assert [chunk.count for chunk in next_chunks([one for one in readings if one], rows, live)] == counts
 
 
 def test_events_of_a_text_tell_where_its_time_went() -> None:

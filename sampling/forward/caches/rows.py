@@ -39,10 +39,10 @@ _ROOM = 512
 class RowsCache:
     """Keys and values of as many sequences as ask for a place, `[layers, B, kv_heads, capacity, head_dim]`.
 
-    It grows with them and with their texts, and is zeroed: a number that is none, once there, would spread from rows
-    that are hidden (0 times NaN is NaN). Only rows that were fed are copied then. batch_invariant: see `Format`; every sequence then attends by itself, as it
-    does alone. padded: all attend side by side, as a model's own layers must have it. split_keys: captured forwards
-    attend by our own kernel (see `SplitKeys`).
+    It grows with them and with their texts; only rows that were fed are copied then. It is zeroed: a number that is
+    none, once there, would spread from rows that are hidden (0 times NaN is NaN). batch_invariant: see `Format`; every
+    sequence then attends by itself, as it does alone. padded: all attend side by side, as a model's own layers must
+    have it. split_keys: captured forwards attend by our own kernel (see `SplitKeys`).
     """
 
     layout: AttentionMetadata | AloneLayout
