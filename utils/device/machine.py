@@ -41,7 +41,7 @@ class Machine:
         self.started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._wall, self._own, self._busy = time.perf_counter(), time.process_time(), _busy_s()
         self._energy = self.meter.read() if self.meter else None
-        self._blocked = blocked_s()
+        self._blocked = blocked_s() or 0.0
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -49,8 +49,7 @@ class Machine:
             self.energy = self.meter.used(self._energy, self.meter.read())
         wall = time.perf_counter() - self._wall
         cpu_s = time.process_time() - self._own
-        blocked = blocked_s()
-        if blocked is not None and self._blocked is not None and wall > 0:
+        if (blocked := blocked_s()) is not None and wall > 0:
             self.threads_blocked = min(1.0, (blocked - self._blocked) / wall)
         if wall >= _SHORTEST_S:
             self.other_cores = max(0.0, (_busy_s() - self._busy - cpu_s) / wall)

@@ -126,11 +126,16 @@ def test_what_cannot_be_read_changes_nothing(machine: Machine) -> None:
     assert machine.gathered == [2] and machine.choice.blocks
 
 
+def test_asking_how_long_they_blocked_chooses_nothing() -> None:
+    choice._choice.cache_clear()
+    assert choice.blocked_s() is None and choice._choice.cache_info().currsize == 0
+
+
 def test_a_users_own_setting_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
     choice._choice.cache_clear()
     try:
-        assert choice.blocked_s() is None
         choice.look()
+        assert choice._choice.cache_info().currsize == 1 and choice.blocked_s() is None
     finally:
         choice._choice.cache_clear()

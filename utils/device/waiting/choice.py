@@ -93,8 +93,11 @@ def look() -> None:
 
 
 def blocked_s() -> float | None:
-    """Seconds that threads have blocked since the start; None where how they wait is not ours to choose."""
-    choice = _choice()
+    """Seconds that threads have blocked since the start.
+
+    None where how they wait is not ours to choose, and before the first text, when they spin.
+    """
+    choice = _choice() if _choice.cache_info().currsize else None
     return None if choice is None else choice.blocked_s()
 
 
@@ -105,7 +108,9 @@ _BEGAN = time.monotonic(), load.read(_CORES)
 @cache
 def _choice() -> Choice | None:
     """The choice of this process, made when its first text begins."""
-    if not adapts(os.environ) or len(_CORES) < 2 or _BEGAN[1] is None:
+    cores = load.own_cores()
+    began = _BEGAN if cores == _CORES else (time.monotonic(), load.read(cores))
+    if not adapts(os.environ) or len(cores) < 2 or began[1] is None:
         return None
     import torch  # seconds, which the start of a program does not have
 
@@ -113,4 +118,4 @@ def _choice() -> Choice | None:
     if library is None or torch.get_num_threads() < 2:
         return None
     team = openmp.SleepingTeam(library)
-    return Choice(partial(load.read, _CORES), _BEGAN, len(_CORES), torch.get_num_threads, team)
+    return Choice(partial(load.read, cores), began, len(cores), torch.get_num_threads, team)
