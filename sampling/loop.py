@@ -26,6 +26,7 @@ from sampling.verify.verifier import Verifier
 from sampling.verify.verify import Verification
 from utils.device.spare import attempt
 from utils.device.timing import PhaseClock
+from utils.device.waiting.choice import look
 from utils.events import Event, Finished, Round
 from utils.logits_processor import LogitsProcessor
 from utils.token_ids import Ids, OneOrMore, known, one_or_more, token_ids
@@ -54,6 +55,7 @@ def step(
     for seq in seqs:
         if seq.prefix is not None:
             seq.prefix.note(seq.hidden)
+    look()
     clock.lap("other")
     return observe_all(seqs, rounds, drafter), drafting_s
 

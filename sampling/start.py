@@ -8,6 +8,7 @@ from sampling.arguments import check_room
 from sampling.forward.runner import Runner
 from sampling.processors.with_text import changes_of, rows_of
 from sampling.sequence import Sequence
+from utils.device.waiting.choice import look
 from utils.logits_processor import LogitsProcessor, one_of_alike
 from utils.numbers.random_numbers import CounterRNG
 
@@ -25,6 +26,7 @@ def begin(
 
     An encoder has read the prompt, if there is one. The decoder's cache is still empty.
     """
+    look()
     reading = target.read(prompt)
     check_room(target, reading.tokens, max_new_tokens)
     gamma.begin()

@@ -142,10 +142,7 @@ class Record:
     )
     started: str | None = column("UTC", "when the generation began")
     cpu_mhz: float | None = column("MHz", "clock of the processor when it ended, where the system tells it")
-    other_cores: float | None = column(
-        "cores",
-        "kept busy meanwhile by other processes or a hypervisor's other guests, on average; null within 0.2 s",
-    )
+    other_cores: float | None = column("cores", "kept busy by others, guests of the hypervisor too; null within 0.2 s")
     kernel: str | None = column(
         "",
         "what computed the target's products: `packed` or `plain` on a CPU; null on a GPU and of encoder-decoder "
@@ -294,6 +291,9 @@ class Record:
         "ms", "in a batch, between two rounds of a text: 99 % of those of all texts together took no longer"
     )
     preempted: int | None = metric("", "how often its rows were given up and read again; null without kv_memory")
+    threads_blocked: float | None = column(
+        "", "share of the time in which OpenMP threads blocked; null: not chosen here"
+    )
 
     def to_json(self) -> str:
         """The object on one line, in ASCII."""

@@ -21,7 +21,7 @@ from sampling.engine import Engine
 from sampling.pair.pair_engine import PairEngine
 from tests.ablation.mock_engine import mock_engine, mock_plan
 
-CHANGING = ("started", "cpu_mhz", "other_cores", "peak_memory_mb", "joules_per_token", "idle_watts")
+CHANGING = ("started", "cpu_mhz", "other_cores", "threads_blocked", "peak_memory_mb", "joules_per_token", "idle_watts")
 
 
 class Silent(NullWatcher):

@@ -49,6 +49,25 @@ def test_others_are_what_is_busy_beside_this_process(
     assert seen.other_cores == (None if others is None else pytest.approx(others))
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "share"),
+    [(None, None, None), (None, 1.0, 0.25), (3.0, 7.0, 1.0), (3.0, 7.5, 1.0), (2.0, 2.0, 0.0)],
+)
+def test_the_share_that_threads_blocked(
+    clocks: dict[str, Iterator[float]],
+    before: float | None,
+    after: float | None,
+    share: float | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = iter((before, after))
+    monkeypatch.setattr(machine, "blocked_s", lambda: next(said))
+    clocks |= {"wall": iter((0.0, 4.0)), "own": iter((0.0, 0.0)), "all": iter((0.0, 0.0))}
+    with Machine() as seen:
+        pass
+    assert seen.threads_blocked == share
+
+
 def test_a_look_at_the_machine_takes_as_long_as_asked(
     clocks: dict[str, Iterator[float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from utils.device.waiting.setting import VARIABLE, adapts
 from utils.provenance import ROOT
 
 SAY = "import os, sys; print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)"
@@ -22,14 +23,27 @@ COMPUTES = ("torch", "sampling.loading.pairs", "ablation.commands.ablate")
 def test_threads_spin_briefly() -> None:
     environment = {"HOME": "/"}
     spin_briefly(environment)
-    assert environment == {"HOME": "/", "GOMP_SPINCOUNT": SPIN_COUNT}
+    assert environment == {"HOME": "/", "GOMP_SPINCOUNT": SPIN_COUNT, VARIABLE: "auto"}
+    assert adapts(environment)
 
 
-@pytest.mark.parametrize("own", [{"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "ACTIVE"}])
+@pytest.mark.parametrize(
+    "own", [{"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": SPIN_COUNT}, {"OMP_WAIT_POLICY": "ACTIVE"}]
+)
 def test_a_users_own_setting_stays(own: dict[str, str]) -> None:
     environment = dict(own)
     spin_briefly(environment)
-    assert environment == own
+    assert environment == own and not adapts(environment)
+
+
+def test_a_process_that_is_started_may_choose_as_well_unless_a_user_has_forbidden_it() -> None:
+    inherited: dict[str, str] = {}
+    spin_briefly(inherited)
+    spin_briefly(inherited)
+    assert adapts(inherited) and not adapts(inherited | {"OMP_WAIT_POLICY": "ACTIVE"})
+    forbidden = {VARIABLE: "spin"}
+    spin_briefly(forbidden)
+    assert forbidden == {VARIABLE: "spin", "GOMP_SPINCOUNT": SPIN_COUNT} and not adapts(forbidden)
 
 
 @pytest.mark.parametrize(("own", "kept"), [({}, SPIN_COUNT), ({"GOMP_SPINCOUNT": "7"}, "7")])
@@ -43,10 +57,11 @@ def test_the_entry_sets_it_before_torch(own: dict[str, str], kept: str) -> None:
 def test_each_measurement_of_the_spin_has_its_own_setting_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    monkeypatch.setenv(VARIABLE, "auto")
     environment = runpy.run_path(str(ROOT / "scripts" / MEASURES_IT))["environment"]
-    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
-    found = [[environment(setting).get(name) for name in names] for setting in ("libgomp's own", "3000", "passive")]
-    assert found == [[None, None], ["3000", None], [None, "PASSIVE"]]
+    names, settings = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", VARIABLE), ("libgomp's own", "3000", "passive", "auto")
+    found = [[environment(setting).get(name) for name in names] for setting in settings]
+    assert found == [[None] * 3, ["3000", None, None], [None, "PASSIVE", None], [None] * 3]
 
 
 def _imports(path: Path) -> list[str]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
+from utils.device.waiting.choice import blocked_s
+
 if TYPE_CHECKING:
     from utils.device.energy import EnergyMeter, EnergyUse
 
@@ -23,7 +25,8 @@ class Machine:
     `other_cores`: processor cores, of those that this process may use, that other processes, or a hypervisor's other
     guests, kept busy meanwhile, on average; None where it was over too soon to tell, since systems count in hundredths
     of a second. `cpu_mhz`: the clock of the cores at the end, where the system tells it. `started`: UTC. `energy`: what
-    was used meanwhile; None without a `meter`, or where it does not tell.
+    was used meanwhile; None without a `meter`, or where it does not tell. `threads_blocked`: the share of the time in
+    which OpenMP's threads blocked where they wait; None where how they wait is not ours to choose.
     """
 
     def __init__(self, meter: "EnergyMeter | None" = None) -> None:
@@ -32,11 +35,13 @@ class Machine:
         self.other_cores: float | None = None
         self.cpu_mhz: float | None = None
         self.energy: EnergyUse | None = None
+        self.threads_blocked: float | None = None
 
     def __enter__(self) -> Self:
         self.started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._wall, self._own, self._busy = time.perf_counter(), time.process_time(), _busy_s()
         self._energy = self.meter.read() if self.meter else None
+        self._blocked = blocked_s() or 0.0
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -44,6 +49,8 @@ class Machine:
             self.energy = self.meter.used(self._energy, self.meter.read())
         wall = time.perf_counter() - self._wall
         cpu_s = time.process_time() - self._own
+        if (blocked := blocked_s()) is not None and wall > 0:
+            self.threads_blocked = min(1.0, (blocked - self._blocked) / wall)
         if wall >= _SHORTEST_S:
             self.other_cores = max(0.0, (_busy_s() - self._busy - cpu_s) / wall)
         self.cpu_mhz = _mhz()

@@ -2,20 +2,15 @@
 
 Between two products libgomp's threads spin, for milliseconds unless told otherwise. On a free machine that saves
 waking them; beside a busy process a spinning thread holds the core that the next product waits for, and a forward takes
-many times as long. `scripts/spin_cost.py` measures both. The value is read once, when torch is imported.
+many times as long. `scripts/spin_cost.py` measures both. The value is read once, when torch is imported; what happens
+beside others is chosen while a program runs (`utils/device/waiting/choice.py`).
 """
 
 import os
-from collections.abc import MutableMapping
 
-SPIN_COUNT = "10000"
-_OWN = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+from utils.device.waiting import choice  # noqa: F401  # its first look at the machine
+from utils.device.waiting.setting import SPIN_COUNT, spin_briefly
 
-
-def spin_briefly(environment: MutableMapping[str, str]) -> None:
-    """Let the threads of this process, and of those that it starts, spin briefly; a user's own setting stays."""
-    if not any(name in environment for name in _OWN):
-        environment["GOMP_SPINCOUNT"] = SPIN_COUNT
-
+__all__ = ["SPIN_COUNT", "spin_briefly"]
 
 spin_briefly(os.environ)

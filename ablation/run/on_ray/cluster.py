@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from utils.device.waiting.setting import VARIABLE
 from utils.errors import UserError
 from utils.text import counted, first_line
 
@@ -25,7 +26,7 @@ _EXPECTED = (
     "local, which starts Ray on this machine, auto where a cluster runs here or RAY_ADDRESS names one, or the "
     "HOST:PORT of one"
 )
-_THREADS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+_THREADS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", VARIABLE)
 
 
 @dataclass(frozen=True, slots=True)

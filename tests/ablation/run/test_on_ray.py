@@ -34,7 +34,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 pytestmark = pytest.mark.timeout(1200)
 
 TIMED = ("host", "started", "cpu_mhz", "other_cores", "peak_memory_mb", "speedup", "c", "throughput_tps")
-TIMED += ("joules_per_token", "idle_watts")
+TIMED += ("joules_per_token", "idle_watts", "threads_blocked")
 TIMED_ENDS = ("_s", "_ms", "_tps", "roofline_share", "tokens_per_s", "break_even_tokens", "break_even_alpha")
 
 

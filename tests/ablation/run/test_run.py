@@ -42,7 +42,7 @@ KEYS = """id, task, turn, method, lossless, settings, prompt_tokens, new_tokens,
   kv_transfer_ms, rollback_ms, reread, experts_per_round, expert_share, experts_ms,
   target_tokens_per_s, rollback_way, triton, forced, grammar_ms, joules_per_token, idle_watts,
   energy_of, prefix_hits, prefill_saved_ms, reread_target,
-  reread_drafter, prefill_chunks, gap_p99_ms, preempted"""
+  reread_drafter, prefill_chunks, gap_p99_ms, preempted, threads_blocked"""
 
 
 def test_json_lines_have_the_documented_keys_in_order(invoke: Invoke) -> None:
