@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 
 from ablation.plan.grid import CONTROL, BatchLoad
 from ablation.report.matrix.cells import MARKS, Mark, Matrix, MatrixCell
-from ablation.report.plots.figure import WIDTH, Plot, blank, name_labels
+from ablation.report.plots.figure import NAME_WIDTH, WIDTH, Plot, blank, wrapped
 from ablation.report.plots.heat import SHADES
 from ablation.report.plots.layout import text_width
 from ablation.report.tables.cells import title_of
@@ -21,7 +21,7 @@ _COLOURED = ("pays", "keeps pace", "slower")
 _COLUMNS = 12
 _LEAST_RANGE = np.log2(1.25)
 # Inches: a line of text in a row of cells, what a row has besides, the names, and what is around a panel.
-_LINE, _ROW, _NAMES, _AROUND = 0.13, 0.09, 2.5, 0.55
+_LINE, _ROW, _NAMES, _AROUND = 0.13, 0.09, 2.1, 0.55
 
 
 class _Line(NamedTuple):
@@ -93,7 +93,8 @@ def _lines(cells: Sequence[MatrixCell]) -> list[_Line]:
 
 
 def _labels(lines: Sequence[_Line]) -> list[str]:
-    return name_labels(["AR again (noise)" if name == CONTROL else title_of(name) for _, name in lines])
+    titles = ("AR again (noise)" if name == CONTROL else title_of(name) for _, name in lines)
+    return [wrapped(title, NAME_WIDTH) for title in titles]
 
 
 def _row_heights(lines: Sequence[_Line]) -> list[float]:
