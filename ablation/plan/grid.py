@@ -159,6 +159,7 @@ class Plan:
     slo: see `Slo`. engine: who plays it; sides: who plays it as well, one after the other. in_turn: whether
     configurations take turns on each prompt; else each plays all prompts, as it takes minutes to start. part: what of
     it is played here; None: all of it. share_prefill: whether our engine reads a prompt once for all configurations.
+    by_task: whether each task's prompts are passes of their own, so that a batch holds one kind of text.
     """
 
     prompts: tuple[Prompt, ...]
@@ -177,6 +178,7 @@ class Plan:
     in_turn: bool = True
     part: PlanPart | None = None
     share_prefill: bool = False
+    by_task: bool = False
 
     def of(self, side: EngineSide) -> "Plan":
         """What another engine plays: a server the same batch, transformers' `generate` one prompt after the other."""
@@ -222,7 +224,12 @@ class Plan:
         for repeat in range(self.repeats):
             for seed in self.seeds:
                 for processor in self.processors:
-                    yield PlanPass(repeat, seed, processor)
+                    for task in dict.fromkeys(map(self.task_of, self.prompts)):
+                        yield PlanPass(repeat, seed, processor, task)
+
+    def task_of(self, prompt: Prompt) -> str:
+        """Which pass a prompt is in: its task's, or with all others in that of no name."""
+        return prompt.task or "" if self.by_task else ""
 
     def unit(self, each_pass: "PlanPass", prompt: Prompt) -> WorkUnit:
         """A prompt of a pass as what is dealt out."""
@@ -232,7 +239,8 @@ class Plan:
     def played(self, each_pass: "PlanPass") -> Iterator[tuple[int, Prompt]]:
         """The prompts that are played here in a pass, each with its place among all."""
         for place, prompt in enumerate(self.prompts):
-            if self.part is None or self.unit(each_pass, prompt) in self.part.units:
+            here = self.part is None or self.unit(each_pass, prompt) in self.part.units
+            if here and self.task_of(prompt) == each_pass.task:
                 yield place, prompt
 
     def places(self, each_pass: "PlanPass", formats: Sequence[str]) -> Iterator[PlannedGeneration]:
@@ -275,8 +283,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class PlanPass:
-    """One run over the prompts: which repeat, seed and processor."""
+    """One run over the prompts: which repeat, seed and processor; task: see `Plan.task_of`."""
 
     repeat: int
     seed: int
     processor: ChosenPart
+    task: str = ""

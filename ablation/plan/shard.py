@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 
 from ablation.plan.grid import Plan, PlanPart, WorkUnit
@@ -46,12 +45,14 @@ def jobs(plan: Plan) -> list[tuple[WorkUnit, ...]]:
 
     They do in batches, and where a method remembers earlier prompts.
     """
-    units = [plan.unit(each_pass, prompt) for each_pass in plan.passes() for _, prompt in plan.played(each_pass)]
+    passes = [
+        tuple(plan.unit(each_pass, prompt) for _, prompt in plan.played(each_pass)) for each_pass in plan.passes()
+    ]
     meet = bool(plan.batches) or any(
         METHODS[configuration.method].remembers({**plan.values, **dict(configuration.parameters)})
         for configuration in plan.configurations
     )
-    return [tuple(several) for _, several in groupby(units, key=lambda unit: unit[:-1] if meet else unit)]
+    return [units for units in passes if units] if meet else [(unit,) for units in passes for unit in units]
 
 
 def dealt(plan: Plan, shard: Shard) -> Plan:

@@ -49,7 +49,16 @@ _ENGINES = (
     "prefill_shared",
 )
 _LATER = (
-    *("min_gamma", "max_gamma", "target_weights", "prompt_tokens", "drafted_by_round", "ttft_s", "capture_s"),
+    *(
+        "started",
+        "min_gamma",
+        "max_gamma",
+        "target_weights",
+        "prompt_tokens",
+        "drafted_by_round",
+        "ttft_s",
+        "capture_s",
+    ),
     *(*_BATCHES, *_ENGINES, "joules_per_token", "idle_watts", "energy_of"),
 )
 _DTYPES = {"whole": np.int64, "number": np.float64, "text": "str", "list": "str"}

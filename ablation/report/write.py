@@ -11,6 +11,7 @@ from ablation.report.content import ReportContent, ReportSection, facts, make_se
 from ablation.report.latex import pair_tables, summary_tables
 from ablation.report.load import load_manifest, load_results
 from ablation.report.markdown import markdown
+from ablation.report.matrix.section import matrix_report
 from ablation.report.origin import AGAINST, measured_on
 from ablation.report.page import page
 from ablation.report.plots.every_plot import answer_plot, place_plot, processor_plots
@@ -79,16 +80,23 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     warnings = tuple(map(shown, caveats(frame, summary, pairs, manifest)))
     formats, many = formats_section(frame, manifest), batches_section(frame, summary)
     engines, hosts = engines_section(frame, summary), hosts_section(frame, manifest)
-    bound = bound_rows(results)
+    matrix, bound = matrix_report(frame), bound_rows(results)
     shown_rows = pd.concat([summary, bound.rows], ignore_index=True) if len(bound.rows) else summary
     try:
         folder.mkdir(parents=True, exist_ok=True)
         shown_rows.to_csv(folder / "summary.csv", index=False)
         pairs.to_csv(folder / "pairs.csv", index=False)
-        for plot in many.plots if many else ():
-            plot.save(folder)
+        if matrix:
+            matrix.matrix.frame().to_csv(folder / "matrix.csv", index=False)
+        for section in filter(None, (many, matrix and matrix.section)):
+            for plot in section.plots:
+                plot.save(folder)
         first = [section for section in (hosts, engines, formats, many, energy_section(frame)) if section]
-        sections = (*first, *_sections(results, frame, summary, pairs, folder, bound))
+        sections = (
+            *([matrix.section] if matrix else []),
+            *first,
+            *_sections(results, frame, summary, pairs, folder, bound),
+        )
         title = f"Ablation report: {shown((manifest or {}).get('plan') or results.stem)}"
         head = facts(frame, shown(results.name)), shown(measured_on(manifest)), AGAINST
         content = ReportContent(title, " ".join(filter(None, head)), warnings, sections, manifest_text(manifest))
@@ -101,6 +109,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     answers = tuple(
         f"{pair['processor']}: {pair['verdict']}" for answers_of in asked for _, pair in answers_of.iterrows()
     )
+    answers += (matrix.said,) if matrix else ()
     tables = [table for section in first for table in section.tables]
     return Report(folder, shown_rows, warnings, answers, tuple(tables), bound.notes)
 

@@ -196,6 +196,7 @@ def plan_order(grid: Mapping[str, Any]) -> Callable[[Mapping[str, str]], tuple[i
     """Where a row stands in a run of the whole plan: rows of a prompt stay as they came."""
     engines = [OURS, *(side["name"] for side in grid.get("engines", ()))]
     prompts = {name: place for place, name in enumerate(grid["prompts"])}
+    tasks = list(dict.fromkeys(grid.get("tasks", {}).values()))
 
     def place(row: Mapping[str, str]) -> tuple[int, ...]:
         row_key = key(row)
@@ -205,7 +206,8 @@ def plan_order(grid: Mapping[str, Any]) -> Callable[[Mapping[str, str]], tuple[i
             grid["seeds"].index(row_key.seed),
             grid["processors"].index(row_key.processor),
         )
-        return run if grid.get("batches") else (*run, prompts[row_key.id])
+        each_pass = (*run, tasks.index(grid["tasks"][row_key.id])) if tasks else run
+        return each_pass if grid.get("batches") else (*each_pass, prompts[row_key.id])
 
     return place
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -237,19 +237,25 @@ def whole_batches(plan: Plan, keys: Sequence[RowKey]) -> int:
     """How many rows, from the first, belong to batches that are whole: the rest is played again, batch by batch."""
     if not plan.loads:
         return len(keys)
-    texts = {
-        plan.unit(each_pass, first)[:-1]: sum(len(prompt.turns) for _, prompt in plan.played(each_pass))
-        for first in plan.prompts[:1]
-        for each_pass in plan.passes()
-    }
-    batches = [row_key._replace(id="", turn=0) for row_key in keys]
+    texts: Counter[tuple[int, int, str, str]] = Counter()
+    for each_pass in plan.passes():
+        for _, prompt in plan.played(each_pass):
+            repeat, seed, processor, _ = plan.unit(each_pass, prompt)
+            texts[repeat, seed, processor, each_pass.task] += len(prompt.turns)
+    batches = _batches(plan, keys)
     counts = Counter(batches)
     short = (
         place
         for place, batch in enumerate(batches)
-        if counts[batch] < texts.get((batch.repeat, batch.seed, batch.processor), 0)
+        if counts[batch] < texts[batch.repeat, batch.seed, batch.processor, batch.id]
     )
     return next(short, len(keys))
+
+
+def _batches(plan: Plan, keys: Iterable[RowKey]) -> list[RowKey]:
+    """For each row what all texts of its batch have in common; in place of an id stands the task of a pass."""
+    tasks = {str(prompt.id): plan.task_of(prompt) for prompt in plan.prompts}
+    return [row_key._replace(id=tasks.get(row_key.id, ""), turn=0) for row_key in keys]
 
 
 def without_failed(plan: Plan, rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
@@ -262,8 +268,8 @@ def without_failed(plan: Plan, rows: Sequence[dict[str, str]]) -> list[dict[str,
     unmeasured = {row_key._replace(configuration="") for row_key in failed if row_key.configuration == AR}
     again = {row_key for row_key in keys if row_key in failed or row_key._replace(configuration="") in unmeasured}
     if plan.loads:
-        batches = {row_key._replace(id="", turn=0) for row_key in again}
-        again = {row_key for row_key in keys if row_key._replace(id="", turn=0) in batches}
+        batches = {*_batches(plan, again)}
+        again = {row_key for row_key, batch in zip(keys, _batches(plan, keys), strict=True) if batch in batches}
     return [cells for row_key, cells in zip(keys, rows, strict=True) if row_key not in again]
 
 

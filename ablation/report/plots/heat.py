@@ -14,7 +14,7 @@ from ablation.report.plots.medians import MedianRows, beyond, draw_medians, limi
 from ablation.report.tables.summary import ALL
 
 # Slower never gets as dark as faster, so that grey tells them apart as well.
-_SHADES = LinearSegmentedColormap.from_list("speedups", ["#E69F00", "white", "#0072B2"])
+SHADES = LinearSegmentedColormap.from_list("speedups", ["#E69F00", "white", "#0072B2"])
 _LEAST_RANGE = math.log2(1.25)
 _TASKS_A_ROW = 12
 # Inches: the names, the medians of all tasks with what is around them, and the letters of a cell.
@@ -71,7 +71,7 @@ def _cells(axis: Axes, rows: pd.DataFrame, tasks: list[str], lines: MedianRows, 
     shades = np.ma.masked_invalid(np.log2(medians))
     edges = [0.0, *np.cumsum(lines.heights)]
     axis.pcolormesh(
-        range(len(tasks) + 1), edges, shades, cmap=_SHADES, vmin=-most, vmax=most, edgecolors="white", linewidth=1.0
+        range(len(tasks) + 1), edges, shades, cmap=SHADES, vmin=-most, vmax=most, edgecolors="white", linewidth=1.0
     )
     for place, y in enumerate(lines.places.values()):
         for column, value in enumerate(medians[place]):

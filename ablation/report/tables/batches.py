@@ -20,6 +20,8 @@ from sampling.methods.tables import AR
 TITLE = "Many at a time"
 # Points of configurations stand so far apart at one size, on a logarithmic axis of base 2.
 _BESIDE = 0.05
+# A plan may play tasks by themselves. Where it does not, all tasks of a pass have the same figure.
+_PASS = ["seed", "repeat", "task"]
 _HEADERS = (
     "at a time", "configuration", "tok/s in all", "ratio of tok/s in all", "predicted ratio",
     "a text's median speedup [95 % interval]",
@@ -103,7 +105,7 @@ def _units(rows: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
                 "batch": round(float(str(batch))),
                 "configuration": str(name),
                 "place": order[str(name)],
-                "throughput": part.groupby(["seed", "repeat"])["throughput_tps"].first().median(),
+                "throughput": part.groupby(_PASS, observed=True)["throughput_tps"].first().median(),
                 "live": live,
                 "drafts": drafts,
                 "rows": live * (1.0 + drafts),
@@ -162,7 +164,7 @@ def _load_table(name: str, rows: pd.DataFrame) -> Table:
     groups = rows.groupby(["rate", "batch", "configuration"], observed=True)
     for (rate, batch, name_there), part in sorted(groups, key=lambda group: (*group[0][:2], order[str(group[0][2])])):
         waited = part["queued_s"] + part["ttft_s"]
-        passes = part.groupby(["seed", "repeat"])
+        passes = part.groupby(_PASS, observed=True)
         lines.append(
             (
                 f"{rate:g}",

@@ -123,14 +123,21 @@ def estimate(
     high = tokens * sum(pace_of.rejected_s for pace_of in each) * timed.growth + all_prefills_s
     if measured:
         expected = tokens * sum(pace_of.expected_s for pace_of in each) + all_prefills_s
-        return Estimate(low, high, plan.own_generations, most_tokens(plan), _priced(paces[0], measured), expected)
+        basis = _priced(paces[0], measured) + _of_batches(plan)
+        return Estimate(low, high, plan.own_generations, most_tokens(plan), basis, expected)
     rounds = sum(pace_of.rounds for by_name in paces[:1] for pace_of in by_name.values())
     basis = (
         f"timed: {counted(rounds, 'round')} of {counted(len(plan.configurations), 'configuration')} behind a prompt of "
         f"{counted(timed.short_tokens, 'token')}, AR also behind one as long as the longest text, "
-        f"{timed.long_tokens:,}; loading the models is not in it"
+        f"{timed.long_tokens:,}; loading the models is not in it{_of_batches(plan)}"
     )
     return Estimate(low, high, plan.own_generations, most_tokens(plan), basis)
+
+
+def _of_batches(plan: Plan) -> str:
+    """What an estimate leaves out where texts share their rounds."""
+    several = any(load.batch > 1 for load in plan.loads)
+    return "; texts of a batch are counted as if they came one after the other, which takes longer" if several else ""
 
 
 def _priced(paces: Mapping[str, TokenPace], measured: str) -> str:

@@ -12,6 +12,7 @@ from ablation.plan.file import read_experiment, read_loads
 from ablation.plan.grid import AGAIN, BatchLoad, Configuration, Plan
 from ablation.plan.overrides import Overrides
 from ablation.plan.prompts.file import Prompt
+from ablation.plan.shard import jobs
 from ablation.plan.slo import Slo
 from ablation.report.load import load_results
 from ablation.report.tables.batches import batches_section
@@ -76,6 +77,45 @@ def test_resume_works_by_whole_batches(tmp_path: Path, cut: int) -> None:
     assert lasting(torn) == lasting(whole)
     kept = row_ends(torn.read_bytes())[cut // 3 * 3]
     assert torn.read_bytes()[:kept] == content[:kept], "whole batches stay as they were"
+
+
+def by_task() -> Plan:
+    """Three prompts of one task and two of another, in turn, two at a time."""
+    plan = batched(5, (2,), by_task=True)
+    return replace(plan, prompts=tuple(replace(one, task="ab"[place % 2]) for place, one in enumerate(plan.prompts)))
+
+
+def test_by_task_a_batch_holds_one_kind_of_text(tmp_path: Path) -> None:
+    outcome = play(tmp_path / "r.csv", by_task())
+    found = rows(tmp_path / "r.csv")
+    assert outcome.rows == len(found) == by_task().generations == 5 * 4
+    assert [row["task"] for row in found] == ["a"] * 12 + ["b"] * 8
+    plain = {row["id"]: row["live_rows"] for row in found if row["configuration"] == "target"}
+    assert plain == {"p0": "2.0", "p2": "2.0", "p4": "1.0", "p1": "2.0", "p3": "2.0"}, "no text of the other task"
+    rates = {(row["task"], row["configuration"]): row["throughput_tps"] for row in found}
+    assert float(rates["b", "target"]) > float(rates["a", "target"]), "the third text of the one was alone"
+    assert [len(units) for units in jobs(by_task())] == [3, 2], "machines may share tasks"
+
+
+@pytest.mark.parametrize("cut", [0, 2, 3, 11, 12, 13, 15])
+def test_by_task_resume_keeps_the_whole_batches_of_each(tmp_path: Path, cut: int) -> None:
+    whole, torn = tmp_path / "whole.csv", tmp_path / "torn.csv"
+    play(whole, by_task())
+    content = whole.read_bytes()
+    torn.write_bytes(content[: row_ends(content)[cut]])
+    Files(torn).manifest.write_bytes(Files(whole).manifest.read_bytes())
+    outcome = play(torn, by_task(), resume=True)
+    assert lasting(torn) == lasting(whole)
+    kept = cut // 3 * 3 if cut <= 12 else 12 + (cut - 12) // 2 * 2
+    assert outcome.rows == 20 - kept
+
+
+def test_by_task_what_failed_is_played_again_with_its_own_batch(tmp_path: Path) -> None:
+    play(tmp_path / "r.csv", by_task(), mock_engine("speculative"))
+    again = play(tmp_path / "r.csv", by_task(), resume=True, retry_failed=True)
+    assert (again.rows, again.failed) == (10, 0)
+    found = rows(tmp_path / "r.csv")
+    assert [row["task"] for row in found] == ["a"] * 12 + ["b"] * 8, "in the plan's order"
 
 
 def test_a_stop_comes_after_the_batch_under_way(tmp_path: Path) -> None:

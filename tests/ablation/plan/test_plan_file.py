@@ -41,6 +41,7 @@ GENERATIONS = {
     "untrained": 50 * 9,
     "exact": 90 * 20 * 2,
     "grammar": 20 * 15 * 2,
+    "matrix": 5 * 20 * 8 * 3 * 2 * 2,
 }
 
 

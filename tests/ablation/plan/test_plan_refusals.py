@@ -97,7 +97,7 @@ def test_all_that_is_wrong_is_told_at_once_up_to_ten(write: Write) -> None:
 def test_an_unknown_plan_is_refused_with_the_nearest(tmp_path: Path) -> None:
     said = refusal("gama")
     known = ", ".join(sorted(plan_names()))
-    assert "gamma, grammar, load, nasd, one_pass, paper" in known
+    assert "gamma, grammar, load, matrix, nasd, one_pass, paper" in known
     assert not lacking(said, "plan", "'gama'", known, "'gamma'", ".toml")
     assert "cannot be read" in refusal(str(tmp_path / "missing.toml"))
 
