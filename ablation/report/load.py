@@ -50,6 +50,7 @@ _ENGINES = (
 )
 _LATER = (
     *("min_gamma", "max_gamma", "target_weights", "prompt_tokens", "drafted_by_round", "ttft_s", "capture_s"),
+    "reread",
     *(*_BATCHES, *_ENGINES, "joules_per_token", "idle_watts", "energy_of"),
 )
 _DTYPES = {"whole": np.int64, "number": np.float64, "text": "str", "list": "str"}
