@@ -35,8 +35,8 @@ METHOD = (
     "mean gamma is over rounds, its range over all rounds, H/ln V over runs. v is the time of a round's verification "
     "over that of AR's forward of one row; predicted is the median over prompts of the "
     "speedups that a profile's prices give for each run's own rounds, and measured / predicted the median of each "
-    "prompt's ratio, 'off' where its interval leaves out 1; the interval does not know how far a profile's own times are "
-    "off, which all prompts share; break-even is the tokens a round, and 'at "
+    "prompt's ratio, 'off' where its interval leaves out 1; an error of the profile is common to all prompts, and so "
+    "not in that interval; break-even is the tokens a round, and 'at "
     "alpha' the alpha, at which a configuration would be as fast as AR. The parts of a token's time are those of all "
     "rounds over all tokens.",
     "Every verdict is a test: Wilcoxon's signed-rank test on one log ratio a prompt (two-sided, exact up to 50 prompts "

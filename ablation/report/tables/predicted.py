@@ -1,10 +1,11 @@
-"""Predicted speedups: what a profile's prices make of the rounds that a run counted, and where measured times differ."""
+"""Predicted speedups: what a profile's prices make of a run's own rounds, and where measured times differ."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -154,7 +155,7 @@ def _with_logs(known: pd.DataFrame) -> pd.DataFrame:
     # One part after the other is measured in place of priced, so that the factors multiply to the whole.
     stages = [forwards_s + drafts_s + rest_s, verify_s + drafts_s + rest_s, verify_s + draft_s + rest_s]
     stages.append(verify_s + draft_s + other_s)
-    ratios = [plain_s / of_ar, *(before / after for before, after in zip(stages, stages[1:], strict=False))]
+    ratios = [plain_s / of_ar, *(before / after for before, after in pairwise(stages))]
     predicted = np.log(known["new_tokens"] / stages[0] / (known["ar_new_tokens"] / of_ar))
     logs = {name: np.log(ratio) for name, ratio in zip(PARTS, ratios, strict=True)}
     return known.assign(**{PREDICTED: predicted, OVER: known["log_speedup"] - predicted}, **logs, priced_s=stages[0])
