@@ -103,12 +103,12 @@ def shown(tmp_path: Path, records: Iterator[Record], prices: Prices = PRICES) ->
 
 def uneven(prompt: int) -> Rounds:
     """The texts of two prompts are long, and most of their drafts are accepted."""
-    return ((4, 5),) * 60 if prompt < 2 else ((4, 2),) * 10
+    return ((4, 5),) * 16 if prompt < 2 else ((4, 2),) * 10
 
 
 def stepped(prompt: int) -> Rounds:
-    """Short and long drafts in turn, beside which the mean length is on the step of the forward."""
-    return ((0, 1), (8, 4), (0, 1), (16, 5)) * 2
+    """No draft and eight in turn: the mean, four, is still before the step of the forward."""
+    return ((0, 1), (8, 4)) * 4
 
 
 def test_times_that_follow_the_profile_are_predicted_exactly(tmp_path: Path) -> None:
@@ -147,8 +147,9 @@ def test_a_few_long_texts_that_accept_more_do_not_lead_the_prediction(tmp_path: 
 
 
 def test_steps_of_the_forward_are_priced_round_by_round(tmp_path: Path) -> None:
+    """The mean round takes 12 + 5 + 1 ms; those of the run 11 and 30 + 9 + 1."""
     row = found(tmp_path, made(rounds=stepped))
-    assert row["predicted"] == pytest.approx(row["speedup"]) and abs(math.log(row["factor_rows"])) > 0.05
+    assert row["predicted"] == pytest.approx(row["speedup"]) and row["factor_rows"] == pytest.approx(18 / 25.5)
     assert row["factor_prompts"] == pytest.approx(1.0)
 
 
