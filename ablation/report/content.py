@@ -11,7 +11,7 @@ import pandas as pd
 from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
 from ablation.report.plots.figure import Plot
 from ablation.report.tables.bounds import BoundRows
-from ablation.report.tables.cells import Table, draft_table, ledger_table, pair_table, speed_table
+from ablation.report.tables.cells import Table, draft_table, factor_table, ledger_table, pair_table, speed_table
 from ablation.report.tables.pairs import shown
 from ablation.report.tables.summary import ALL
 from ablation.results.manifest import profiles
@@ -33,8 +33,10 @@ METHOD = (
     "tokens/round are ratios of sums over all runs; alpha has the interval of Korn and Graubard over prompts, "
     "tokens/round that of a studentised bootstrap (2000 draws, fixed seed); c is a median over runs; "
     "mean gamma is over rounds, its range over all rounds, H/ln V over runs. v is the time of a round's verification "
-    "over that of AR's forward of one row; predicted is the speedup that a profile's prices "
-    "give for the tokens a round and the mean drafts of a configuration; break-even is the tokens a round, and 'at "
+    "over that of AR's forward of one row; predicted is the median over prompts of the "
+    "speedups that a profile's prices give for each run's own rounds, and measured / predicted the median of each "
+    "prompt's ratio, 'off' where its interval leaves out 1; an error of the profile is common to all prompts, and so "
+    "not in that interval; break-even is the tokens a round, and 'at "
     "alpha' the alpha, at which a configuration would be as fast as AR. The parts of a token's time are those of all "
     "rounds over all tokens.",
     "Every verdict is a test: Wilcoxon's signed-rank test on one log ratio a prompt (two-sided, exact up to 50 prompts "
@@ -98,16 +100,21 @@ def make_section(
     return ReportSection(f"Under {processor}", tuple(tables), table, plots, notes)
 
 
-def _tables(task: str, rows: pd.DataFrame, bound: BoundRows) -> tuple[Table, Table, Table]:
-    """Speed, drafts and output, and time of one task, bounds last; why a row is slow is told once, for all tasks."""
+def _tables(task: str, rows: pd.DataFrame, bound: BoundRows) -> tuple[Table, ...]:
+    """Speed, drafts and output, and time of one task, bounds last; why a row is slow is told once, for all tasks.
+
+    So is where predictions and measurements part.
+    """
     named = f"{task} tasks" if task == ALL else task
     notes = verdict_notes(rows) if task != ALL else chain(verdict_notes(rows), slow_notes(rows), gamma_notes(rows))
     notes_shown = (*notes, *(bound.notes if task == ALL else ()))
     both = pd.concat([rows, bound.rows], ignore_index=True) if len(bound.rows) else rows
+    factors = factor_table(f"From predicted to measured, {named}", rows) if task == ALL else None
     return (
         speed_table(f"Speed, {named}", both, notes_shown),
         draft_table(f"Drafts and output, {named}", both),
         ledger_table(f"Where the time of a token went, {named}", rows),
+        *filter(None, (factors,)),
     )
 
 

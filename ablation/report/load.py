@@ -58,6 +58,7 @@ _LATER = (
         "drafted_by_round",
         "ttft_s",
         "capture_s",
+        "reread",
     ),
     *(*_BATCHES, *_ENGINES, "joules_per_token", "idle_watts", "energy_of"),
 )

@@ -12,6 +12,7 @@ from rich.text import Text
 from ablation.report.notes import gamma_notes, slow_notes, verdict_notes
 from ablation.report.tables.cells import Table, bug, title_of
 from ablation.report.tables.paired import TOO_FEW, UNSHOWN
+from ablation.report.tables.predicted import INTERVAL
 from ablation.report.tables.rates import known, ledger_of
 from ablation.report.tables.summary import ALL, OTHER
 from ablation.results.computed import BOUND_METHOD
@@ -20,6 +21,7 @@ from ablation.results.tables.comparison import (
     LEDGER_TITLE,
     MANY_RUNS,
     REFERENCE_WORDS,
+    Calibration,
     Claim,
     ComparisonLine,
     Words,
@@ -89,6 +91,7 @@ def _line(row: pd.Series) -> ComparisonLine:
         claim=_CLAIMS.get(row["against_ar"], ""),
         interval=None if math.isnan(row["speedup_low"]) else (row["speedup_low"], row["speedup_high"]),
         predicted=known(row["predicted"]),
+        over_predicted=_calibrated(row),
         ratio_of_sums=known(row["ratio_of_sums"]),
         acceptance_rate=known(row["acceptance_rate"]),
         alpha=known(row["alpha"]),
@@ -96,6 +99,15 @@ def _line(row: pd.Series) -> ComparisonLine:
         c=known(row["c"]),
         ledger=ledger_of(row),
     )
+
+
+def _calibrated(row: pd.Series) -> Calibration | None:
+    """Measured over predicted, with its interval where it has one."""
+    ratio, *ends = (known(row[name]) for name in INTERVAL)
+    low, high = ends
+    if ratio is None:
+        return None
+    return Calibration(ratio, None if low is None or high is None else (low, high))
 
 
 def _output(row: pd.Series) -> list[Words]:

@@ -35,7 +35,15 @@ _SUMMARY = {
     "tokens_per_s_mean, tokens_per_s_sd": "mean over prompts, and the deviation between prompts",
     "ratio_of_sums": "all tokens over all seconds, relative to AR's in the same blocks",
     "speedup, speedup_low, speedup_high": "median over prompts with its interval, of this speedup alone",
-    "predicted": "the speedup that the manifest's profile gives for its tokens a round and mean drafts",
+    "predicted": "median over prompts of the speedups that the manifest's profile gives for their rounds "
+    "([rule](profile.md#predicted-and-measured))",
+    "measured_over_predicted, measured_over_predicted_low, measured_over_predicted_high": "median over prompts of "
+    "each one's measured over its predicted speedup, with its interval",
+    "predicted_at_means": "the speedup of the mean round behind the mean text: all tokens over all rounds, priced once",
+    "factor_rows, factor_prompts": "from there to `predicted`: each round priced by itself; the median of prompts in "
+    "place of the ratio of sums",
+    "factor_ar, factor_forwards, factor_drafting, factor_rest, factor_medians": "from `predicted` to `speedup`: "
+    "measured times in place of priced ones, geometric means over prompts; what medians leave",
     "compared": "n: prompts on which it and AR ran",
     "p, p_holm": "Wilcoxon's signed-rank test, two-sided; after Holm's correction for all configurations against AR "
     "of the same processor and task",

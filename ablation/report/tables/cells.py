@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ablation.plan.grid import CONTROL, titled
+from ablation.report.tables import predicted
 from ablation.report.tables.rates import ledger_of
 from sampling.measure.ledger import PARTS, Ledger, ms
 from sampling.methods.tables import AR
@@ -24,6 +25,7 @@ class Table:
 
 
 PREDICTED = "predicted"
+CALIBRATED = "measured / predicted [95 % interval]"
 SPEED_HEADERS: tuple[str, ...] = (
     "configuration",
     "prompts",
@@ -32,6 +34,7 @@ SPEED_HEADERS: tuple[str, ...] = (
     "tokens/s (sd)",
     "median speedup [95 % interval]",
     PREDICTED,
+    CALIBRATED,
     "ratio of sums",
     "against AR (p after Holm, n prompts)",
     "output",
@@ -50,6 +53,14 @@ DRAFT_HEADERS = (
     "ended: stop / length / context",
 )
 LEDGER_HEADERS = ("configuration", "ms/token", *PARTS, "tokens/round", "break-even", "alpha", "at alpha")
+FACTOR_HEADERS = (
+    "configuration",
+    "mean round",
+    *(name.removeprefix("factor_") for name in predicted.BEFORE),
+    PREDICTED,
+    *("AR" if name == "factor_ar" else name.removeprefix("factor_") for name in predicted.AFTER),
+    "median speedup",
+)
 PAIR_HEADERS = ("verdict", "median ratio [95 % interval]", "prompts", "p", "p, Holm", "rank-biserial")
 
 
@@ -88,13 +99,13 @@ def bug(count: int) -> str:
 def speed_table(title: str, rows: pd.DataFrame, notes: tuple[str, ...] = ()) -> Table:
     """How fast each configuration is, from rows of the summary; predictions where there are any."""
     lines = SPEED_HEADERS, *(_speed(row) for _, row in rows.iterrows())
-    headers, *cells = map(_without_predictions, lines) if rows[PREDICTED].isna().all() else lines
+    headers, *cells = map(_without_predictions, lines) if rows[predicted.PREDICTED].isna().all() else lines
     return Table(title, headers, tuple(cells), notes)
 
 
 def _without_predictions(line: tuple[str, ...]) -> tuple[str, ...]:
-    place = SPEED_HEADERS.index(PREDICTED)
-    return line[:place] + line[place + 1 :]
+    first, last = SPEED_HEADERS.index(PREDICTED), SPEED_HEADERS.index(CALIBRATED)
+    return line[:first] + line[last + 1 :]
 
 
 def draft_table(title: str, rows: pd.DataFrame) -> Table:
@@ -113,6 +124,23 @@ def ledger_table(title: str, rows: pd.DataFrame) -> Table:
         return Table(title, LEDGER_HEADERS, (), ("No configuration's times are known beside AR's.",))
     notes = (f"Milliseconds a token. {'; '.join(f'{part}: {words}' for part, words in PARTS.items())}.",)
     return Table(title, LEDGER_HEADERS, tuple(_ledger(title_of(name), ledger) for name, ledger in lines), notes)
+
+
+def factor_table(title: str, rows: pd.DataFrame) -> Table | None:
+    """How the price of the mean round becomes the prediction, and that the measured speedup; None without prices."""
+    rows = rows[rows[predicted.PREDICTED].notna()]
+    if rows.empty:
+        return None
+    columns = (predicted.AT_MEANS, *predicted.BEFORE, predicted.PREDICTED, *predicted.AFTER, "speedup")
+    lines = [(title_of(row["configuration"]), *(number(row[name]) for name in columns)) for _, row in rows.iterrows()]
+    said = "; ".join(f"{name.removeprefix('factor_')}: {words}" for name, words in predicted.FACTORS.items())
+    note = f"Each row multiplies: mean round x rows x prompts = predicted, and times the others it is measured. {said}."
+    return Table(title, FACTOR_HEADERS, tuple(lines), (note.replace("ar: AR's", "AR: its"),))
+
+
+def _calibrated(ratio: float, low: float, high: float) -> str:
+    """A ratio with its interval, and whether that leaves out 1."""
+    return interval(ratio, low, high) + (f" {predicted.OFF}" if low > 1.0 or high < 1.0 else "")
 
 
 def _ledger(title: str, ledger: Ledger) -> tuple[str, ...]:
@@ -137,7 +165,8 @@ def _speed(row: pd.Series) -> tuple[str, ...]:
         number(row["tokens_per_s_mean"], 1) + sd,
         # AR's own ratio is 1 by definition: an interval around it would claim a measurement.
         "1.00" if reference else interval(row["speedup"], row["speedup_low"], row["speedup_high"]),
-        number(row[PREDICTED]),
+        number(row[predicted.PREDICTED]),
+        _calibrated(*row[list(predicted.INTERVAL)]),
         number(row["ratio_of_sums"]),
         _against_ar(row),
         row["lossless"] or "–",

@@ -9,7 +9,7 @@ import pandas as pd
 from ablation.plan.grid import CONTROL
 from ablation.report.load import ASKED, in_order, with_reference
 from ablation.report.tables.paired import JudgedComparison, judge, prompts_to_show, ratio_interval
-from ablation.report.tables.predicted import Prices, predict
+from ablation.report.tables.predicted import Prices, predictions, price_runs
 from ablation.report.tables.rates import by_group, costs, rates
 from ablation.results.stamp import LOSSY
 from sampling.methods.tables import AR
@@ -38,7 +38,7 @@ def summarise(frame: pd.DataFrame, priced: Prices | None = None) -> pd.DataFrame
     prompt gives one number, and means, medians, intervals and tests are taken over these. The configurations of a
     processor and task are one family of tests against AR. priced: by which costs to predict speedups. Unknown is NaN.
     """
-    rows = _prepared(frame)
+    rows = price_runs(_prepared(frame), priced)
     rows = pd.concat([rows.assign(task=ALL), rows.assign(task=rows["task"].astype(str))], ignore_index=True)
     whole = rows[~rows["failed"]]
     groups = rows.groupby(_GROUP, observed=True)
@@ -48,13 +48,14 @@ def summarise(frame: pd.DataFrame, priced: Prices | None = None) -> pd.DataFrame
     table["failed"] = groups["failed"].sum()
     table["runs"] = groups.size() - table["failed"]
     rollbacks = {} if priced is None else {weights: one.rollback for weights, one in priced.profiles.items()}
-    for part in (_speeds(whole), _against_ar(whole), rates(whole, _GROUP), costs(whole, _GROUP, rollbacks)):
+    parts = [_speeds(whole), _against_ar(whole), rates(whole, _GROUP), costs(whole, _GROUP, rollbacks)]
+    for part in (*parts, predictions(whole, _GROUP, priced)):
         table = table.join(part)
     table = table.join(_verdicts(whole).reindex(table.index, fill_value=0))
     table["against_ar"] = table["against_ar"].fillna("")
     table["compared"] = table["compared"].fillna(0).astype(int)
     table["lossless"] = groups["lossless"].agg(_lossless)
-    return _sorted(predict(table.reset_index(), whole, priced), frame)
+    return _sorted(table.reset_index(), frame)
 
 
 def prompt_logs(whole: pd.DataFrame, keys: list[str]) -> pd.Series:

@@ -21,6 +21,19 @@ Words = tuple[str, str]
 Claim = Literal["", "faster", "slower", "n.s."]
 
 
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Measured over predicted, and its 95 % interval where there is one."""
+
+    ratio: float
+    interval: tuple[float, float] | None = None
+
+    @property
+    def off(self) -> bool:
+        """Whether the interval leaves out 1."""
+        return self.interval is not None and not self.interval[0] <= 1.0 <= self.interval[1]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonLine:
     """A line of plain values: one run, or all runs of a configuration. None is unknown.
@@ -42,6 +55,7 @@ class ComparisonLine:
     claim: Claim = ""
     interval: tuple[float, float] | None = None
     predicted: float | None = None
+    over_predicted: Calibration | None = None
     ratio_of_sums: float | None = None
     acceptance_rate: float | None = None
     alpha: float | None = None
@@ -90,6 +104,14 @@ def _interval(line: ComparisonLine) -> Text:
     return Text("{:.2f}-{:.2f}".format(*line.interval))
 
 
+def _over_predicted(line: ComparisonLine) -> Text:
+    if line.over_predicted is None:
+        return Text(UNKNOWN)
+    found = line.over_predicted
+    ends = " {:.2f}-{:.2f}".format(*found.interval) if found.interval else ""
+    return Text(f"{found.ratio:.2f}{ends}{' off' if found.off else ''}", "yellow" if found.off else "")
+
+
 def _output(line: ComparisonLine) -> Text:
     return Text(" ").join(Text(*words) for words in line.output) if line.output else Text(UNKNOWN)
 
@@ -134,8 +156,14 @@ MEDIAN = Column(
 INTERVAL = Column("95 %", "interval of that median alone, not corrected; - of fewer than 5 prompts", _interval)
 PREDICTED = Column(
     "predicted",
-    "the speedup that the profile's costs predict from its tokens per round and mean drafts",
+    "in a summary: the median over prompts of the speedups that the profile's costs predict for their rounds",
     lambda line: _number("{:.2f}x", line.predicted),
+    optional=True,
+)
+OVER_PREDICTED = Column(
+    "/ predicted",
+    "in a summary: measured over predicted, the median of each prompt's ratio with its 95 % interval; off: without 1",
+    _over_predicted,
     optional=True,
 )
 SUMS = Column(
@@ -183,10 +211,10 @@ PROFILE = Column(
 )
 
 ONE_RUN = (METHOD, TOKENS, SPEED, SPEEDUP, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
-MANY_RUNS = (METHOD, SPEED, MEDIAN, INTERVAL, PREDICTED, SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
+MANY_RUNS = (METHOD, SPEED, MEDIAN, INTERVAL, PREDICTED, OVER_PREDICTED, SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
 LEDGER = (METHOD, TOKEN, *map(_part, PARTS), EVEN, EVEN_ALPHA)
 _SHARED = (SUMS, ACCEPTED, ALPHA, ROUND, COST, OUTPUT)
-COLUMNS = (METHOD, TOKENS, SPEED, SPEEDUP, MEDIAN, INTERVAL, PREDICTED, *_SHARED, *LEDGER[1:], PROFILE)
+COLUMNS = (METHOD, TOKENS, SPEED, SPEEDUP, MEDIAN, INTERVAL, PREDICTED, OVER_PREDICTED, *_SHARED, *LEDGER[1:], PROFILE)
 # Whose cells may break, the less room the more: names, which are what has to be typed, break last. The last one takes
 # the room that there is, those before it the least they can: rich would narrow several below that.
 _BREAKING = (
