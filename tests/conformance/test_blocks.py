@@ -354,9 +354,9 @@ class TestPlantedFaults:
         honest = BlockRows._extend
 
         def shared(self: BlockRows, rows: Any) -> None:
-            spare = [*self._spare]
+            free = [*self.pool._free]
             honest(self, rows)
-            self._spare[:] = spare or self._spare
+            self.pool._free[:] = free or self.pool._free
 
         monkeypatch.setattr(BlockRows, "_extend", shared)
         assert self.fails()
