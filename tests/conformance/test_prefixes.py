@@ -22,9 +22,9 @@ from sampling.forward.prefixes.tree import Node, PrefixTree
 from sampling.forward.prefixes.use import PrefixCache, PrefixUse
 from sampling.forward.runner import ModelRunner, feed
 from sampling.forward.sharing import SharedModel, SharedRunner
-from sampling.live_text import Request
 from sampling.loop import decode
 from sampling.pair.pair import Pair
+from sampling.scheduling.live_text import Request
 from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import test_one_fails as sick
 from tests.conformance.matrix import TREES, case
