@@ -26,7 +26,7 @@ from sampling.methods.choices import make_processor
 from sampling.methods.method import Method
 from sampling.methods.tables import METHODS, SEARCHES
 from sampling.methods.verifiers import make_verifier
-from sampling.pair.kept_drafting import KeptDrafting
+from sampling.pair.kept.drafting import KeptDrafting
 from sampling.pair.kv_pool import Sharing
 from sampling.pair.pair import Pair
 from sampling.pair.pair_messages import out_of_memory

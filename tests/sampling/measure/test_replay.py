@@ -33,7 +33,7 @@ from sampling.measure.replay.expected import expected_accepted
 from sampling.measure.replay.simulator import is_simulator, simulator_row, simulator_walks
 from sampling.methods.settings import Settings
 from sampling.methods.tables import METHODS
-from sampling.pair.kept_drafting import KeptDrafting
+from sampling.pair.kept.drafting import KeptDrafting
 from sampling.pair.pair_engine import PairEngine
 from tests.conformance.toy import PROMPT as TOY
 from tests.conformance.toy import toy_pair
