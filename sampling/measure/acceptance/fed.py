@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from sampling.drafters.medusa_hydra import Heads
+from sampling.drafters.heads.medusa_hydra import Heads
 from sampling.forward.runner import Runner
 from sampling.heads.inference import RecurrentForward
 from sampling.heads.recurrent_runner import RecurrentRunner

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from sampling.drafters.forward_drafter import ForwardDrafter
-from sampling.drafters.medusa_hydra import Heads
+from sampling.drafters.heads.medusa_hydra import Heads
 from sampling.heads.inference import RecurrentForward
 from sampling.heads.parallel_forward import HydraForward, MedusaForward
 from sampling.heads.recurrent_runner import RecurrentRunner
