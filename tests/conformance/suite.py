@@ -12,7 +12,7 @@ from itertools import product
 import torch
 from scipy.special import chdtri
 
-from egag.drafter_chooser import DrafterChooser
+from egag.choosing.drafter_chooser import DrafterChooser
 from egag.length_rule import FixedGamma, LengthRule
 from sampling.batch import Batch, decode_many
 from sampling.drafter import Drafter, proposal_of

@@ -4,8 +4,8 @@ from collections import abc
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from egag.choosing.drafter_chooser import DrafterChooser
 from egag.cost_model import ASSUMED_COSTS, CostModel
-from egag.drafter_chooser import DrafterChooser
 from egag.expected_round import ExpectedRound, TruncatedProposal
 from egag.length_rule import LengthRule
 from egag.survival import SurvivalGamma

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from egag.drafter_chooser import DrafterChooser
+from egag.choosing.drafter_chooser import DrafterChooser
 from sampling.drafter import proposal_of
 from sampling.drafters.combined.auto import AutoDrafter
 from sampling.drafters.combined.joined import joined

@@ -10,7 +10,7 @@ import pytest
 
 from egag.cost_model import CostModel
 from egag.draft_distribution import DraftDistribution, RecordedDistribution, Token
-from egag.heuristic import HeuristicGamma
+from egag.feedback.heuristic import HeuristicGamma
 from egag.length_rule import FixedGamma, LengthRule
 from egag.rollback_price import FREE, RollbackPrice, TakenBack
 from egag.stopping.confidence import ConfidenceGamma
