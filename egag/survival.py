@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from egag.acceptance import Features, features, stated_features
 from egag.cost_model import CostModel
 from egag.draft_distribution import DraftDistribution, Token
-from egag.estimator_state import DraftFeatures, EstimatorState
+from egag.estimates.acceptance import Features, features, stated_features
+from egag.estimates.estimator_state import DraftFeatures, EstimatorState
 from egag.expected_round import ExpectedRound, TruncatedProposal, best_length
 from egag.length_rule import LengthRule
 from egag.rollback_price import TakenBack

@@ -123,39 +123,6 @@ def spoken(wanted: TextRequest, words: Mapping[str, str]) -> dict[str, float]:
     return {words[name]: value for name, value in wanted.options.items()}
 
 
-def openai_body(wanted: TextRequest, model: str, samplers: Mapping[str, str] = OPENAI_SAMPLERS) -> dict[str, Any]:
-    """A request for `/v1/completions` as all who speak OpenAI's language take it, ids in."""
-    told = {"logprobs": wanted.logprobs, "return_tokens_as_token_ids": True} if wanted.logprobs else {}
-    return {
-        "model": model,
-        "prompt": list(wanted.prompt),
-        "max_tokens": wanted.length,
-        "temperature": wanted.temperature,
-        "top_p": wanted.top_p,
-        "seed": wanted.seed,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        **({"top_k": wanted.top_k} if wanted.top_k else {}),
-        **spoken(wanted, samplers),
-        **told,
-    }
-
-
-def openai_piece(event: Event, ids: str | None) -> AnswerPiece:
-    """What a chunk of `/v1/completions` adds. ids: the key of a choice that has its ids; None: it has none."""
-    for choice in event.get("choices") or ():
-        ids_told = None if ids is None else tuple(choice.get(ids) or ())
-        return AnswerPiece(ids_told, choice.get("text") or "", choice.get("finish_reason"))
-    return AnswerPiece()
-
-
-def openai_logprobs(events: Sequence[Event]) -> list[dict[int, float]]:
-    """The best tokens of each place from chunks of `/v1/completions` that spell tokens as `token_id:5`."""
-    choices = [choice for event in events for choice in event.get("choices") or ()]
-    places = [place for choice in choices for place in (choice.get("logprobs") or {}).get("top_logprobs") or ()]
-    return [{int(name.removeprefix("token_id:")): float(value) for name, value in place.items()} for place in places]
-
-
 def last_of(events: Sequence[Event], key: str) -> Any:
     """The value of a key in the last event that has it; None where none has."""
     return next((event[key] for event in reversed(events) if event.get(key) is not None), None)

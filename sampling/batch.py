@@ -15,10 +15,11 @@ from sampling.drafter import Drafter
 from sampling.forward.prefixes.use import Prefixes
 from sampling.forward.runner import PREFILL_CHUNK, feed
 from sampling.forward.sharing import SharedModel
-from sampling.live_text import LiveText, Request
 from sampling.loop import finish, step
-from sampling.memory_room import MemoryRoom
-from sampling.reading import (
+from sampling.rounds import shares_of
+from sampling.scheduling.live_text import LiveText, Request
+from sampling.scheduling.memory_room import MemoryRoom
+from sampling.scheduling.reading import (
     Reading,
     begin_behind,
     begin_drafting,
@@ -28,7 +29,6 @@ from sampling.reading import (
     reads_in_chunks,
     with_prefixes,
 )
-from sampling.rounds import shares_of
 from sampling.sequence import Sequence
 from sampling.start import begin
 from sampling.verify.verifier import Verifier

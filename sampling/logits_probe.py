@@ -7,9 +7,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from egag.choosing.drafter_chooser import DrafterChooser
 from egag.delegating import DelegatingRule
 from egag.draft_distribution import DraftDistribution, LogitsDistribution, Token
-from egag.drafter_chooser import DrafterChooser
 from egag.length_rule import LengthRule
 from egag.tree_growth import TreeGrowth
 from egag.truncation import Truncation

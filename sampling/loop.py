@@ -17,8 +17,8 @@ from sampling.forward.runner import Runner
 from sampling.handover import Handover, prefilled, read_in
 from sampling.phases import draft_all, forward_all, judge_all, observe_all
 from sampling.proposal import Proposal
-from sampling.reading import Chunk
 from sampling.rounds import make_round
+from sampling.scheduling.reading import Chunk
 from sampling.start import begin
 from sampling.verify.graphed import verification_of
 from sampling.verify.verdict import Verdict

@@ -19,7 +19,7 @@ from sampling.forward.requests import StepGenerator, run_batched, run_single
 from sampling.forward.runner import request_forward
 from sampling.forward.sharing import SequenceSlot, SharedRunner
 from sampling.proposal import Proposal
-from sampling.reading import Chunk, ids_of, keep_parts, read_each, read_together
+from sampling.scheduling.reading import Chunk, ids_of, keep_parts, read_each, read_together
 from sampling.verify.verdict import Verdict
 from sampling.verify.verify import RoundInput, Verification
 from utils.device.sent import sent

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from sampling.forward.caches import states_view
-from sampling.forward.caches.rollback import EveryRow, Replay, Reread, Rollback
+from sampling.forward.caches.states import states_view
+from sampling.forward.caches.states.rollback import EveryRow, Replay, Reread, Rollback
 from sampling.forward.models.recurrent import RecurrentModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.loading.adapt import adapted

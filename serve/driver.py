@@ -11,9 +11,9 @@ from time import perf_counter
 from ablation.plan.grid import Configuration
 from sampling.batch import Batch
 from sampling.engine import Text
-from sampling.live_text import LiveText
 from sampling.methods.tables import METHODS
 from sampling.pair.local_engine import LocalEngine
+from sampling.scheduling.live_text import LiveText
 from serve.answers.logprobs import TokenLogprob, placed, prompt_logprobs, token_logprobs
 from serve.answers.writing import ResponseWriting
 from serve.counters import Counters

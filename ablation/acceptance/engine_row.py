@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation.report.tables.paired import LEVEL
-from sampling.measure.acceptance.estimate import Estimate
+from sampling.measure.acceptance.estimate import IntervalEstimate
 from utils.errors import UserError
 from utils.files import checked_path
 from utils.numbers.holm import holm
@@ -153,7 +153,7 @@ class PositionDifference:
     """
 
     position: int
-    ours: Estimate
+    ours: IntervalEstimate
     theirs: float
     p: float
     p_holm: float
@@ -164,7 +164,7 @@ class PositionDifference:
         return self.p_holm <= LEVEL
 
 
-def differences(ours: Sequence[Estimate], row: EngineRow) -> list[PositionDifference]:
+def differences(ours: Sequence[IntervalEstimate], row: EngineRow) -> list[PositionDifference]:
     """By position. ours: conditional, of rounds with as many drafts.
 
     The engine's texts are taken to vary as ours do: its variance is that of as many independent rounds, times our own
@@ -184,7 +184,7 @@ def differences(ours: Sequence[Estimate], row: EngineRow) -> list[PositionDiffer
     ]
 
 
-def _p(ours: Estimate, theirs: float, rounds: float | None) -> float:
+def _p(ours: IntervalEstimate, theirs: float, rounds: float | None) -> float:
     from scipy.stats import norm
 
     error = (ours.high - ours.low) / (2.0 * norm.ppf(0.975))

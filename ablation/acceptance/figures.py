@@ -7,7 +7,7 @@ import numpy as np
 
 from ablation.results.column import column
 from sampling.measure.acceptance import estimate
-from sampling.measure.acceptance.estimate import DepthSums, Estimate
+from sampling.measure.acceptance.estimate import DepthSums, IntervalEstimate
 from sampling.measure.acceptance.met import Met
 from sampling.measure.acceptance.places import KINDS, Place, group_order
 from sampling.measure.acceptance.rounds import RoundSums
@@ -100,13 +100,15 @@ def _by_place(
         yield _figure(name, "tokens from anywhere", tokens, gamma=gamma, **about)
 
 
-def _each(name: str, figure: str, found: Sequence[Estimate], axis: str, **about: int) -> Iterator[AcceptanceFigure]:
+def _each(
+    name: str, figure: str, found: Sequence[IntervalEstimate], axis: str, **about: int
+) -> Iterator[AcceptanceFigure]:
     for place, one in enumerate(found, start=1):
         if one.places > 0:
             yield _figure(name, figure, one, **{axis: place}, **about)
 
 
-def _figure(name: str, figure: str, found: Estimate, **about: object) -> AcceptanceFigure:
+def _figure(name: str, figure: str, found: IntervalEstimate, **about: object) -> AcceptanceFigure:
     value, low, high = (None if number != number else number for number in found[:3])
     keys = {"kind": "", "group": "", "against": "", **about}
     return AcceptanceFigure(

@@ -10,7 +10,7 @@ from ablation.acceptance.engine_row import EngineRow, PositionDifference, differ
 from ablation.acceptance.figures import AcceptanceFigure, Along, figures
 from ablation.acceptance.paired import PairedAcceptance, compare_acceptance
 from sampling.measure.acceptance.controls import Control
-from sampling.measure.acceptance.estimate import Estimate
+from sampling.measure.acceptance.estimate import IntervalEstimate
 from sampling.measure.acceptance.place_rates import PlaceShare
 from sampling.measure.acceptance.rounds import RoundSums
 from sampling.measure.acceptance.trees import RankTree
@@ -80,7 +80,7 @@ class Found:
     def _all(self) -> Iterator[AcceptanceFigure]:
         yield from self.figures
         for pair in self.pairs:
-            ends = Estimate(pair.ratio, pair.low, pair.high, float(pair.texts))
+            ends = IntervalEstimate(pair.ratio, pair.low, pair.high, float(pair.texts))
             yield _line(
                 pair.one, "ratio of tokens", ends, gamma=pair.gamma, against=pair.other, p_holm=_known(pair.p_holm)
             )
@@ -88,7 +88,7 @@ class Found:
         for each in self.engine:
             about = {"depth": each.position, "gamma": len(self.engine)}
             yield _line(first, "conditional in rounds", each.ours, **about)
-            theirs = Estimate(each.theirs, float("nan"), float("nan"), each.ours.places)
+            theirs = IntervalEstimate(each.theirs, float("nan"), float("nan"), each.ours.places)
             yield _line(first, "conditional in rounds", theirs, against="engine", p_holm=_known(each.p_holm), **about)
         for control in self.controls:
             yield _line(f"control: {control.name}", "conditional", control.found, depth=1)
@@ -98,7 +98,7 @@ def _known(number: float) -> float | None:
     return None if number != number else number
 
 
-def _line(name: str, figure: str, found: Estimate, **about: Any) -> AcceptanceFigure:
+def _line(name: str, figure: str, found: IntervalEstimate, **about: Any) -> AcceptanceFigure:
     keys = {"kind": "", "group": "", "against": "", **about}
     value, low, high = map(_known, found[:3])
     return AcceptanceFigure(drafter=name, figure=figure, value=value, low=low, high=high, places=found.places, **keys)

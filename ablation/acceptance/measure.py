@@ -13,7 +13,7 @@ from sampling.measure.acceptance.reading import GivenText
 from sampling.measure.acceptance.walk import walk_along
 from sampling.measure.acceptance.walkers import Walker, walker
 from sampling.methods.tables import METHODS
-from sampling.pair.kept_heads import KeptHeads
+from sampling.pair.kept.heads import KeptHeads
 from sampling.pair.local_engine import LocalEngine
 from sampling.pair.processing import processor_of
 from utils.errors import UserError

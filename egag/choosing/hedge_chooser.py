@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
-from egag.drafter_chooser import DrafterChooser
+from egag.choosing.drafter_chooser import DrafterChooser
 from egag.expected_round import ExpectedRound, best_length
 from egag.survival import SurvivalGamma
 from utils.events import Round

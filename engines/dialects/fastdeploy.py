@@ -6,16 +6,11 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from engines.dialect import (
-    OPENAI_SAMPLERS,
-    AnswerPiece,
-    Dialect,
     Event,
     Option,
-    TextRequest,
     last_of_choices,
-    openai_body,
-    openai_piece,
 )
+from engines.dialects.openai import OpenAiDialect
 from utils.events import Acceptance
 
 _SUFFIX = ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
@@ -26,11 +21,11 @@ def _same(*keys: str) -> Option:
     return Option(keys={key: key for key in keys})
 
 
-class FastDeploy(Dialect):
+class FastDeploy(OpenAiDialect):
     """Its words are those of our `speculative_config`, which is its own."""
 
     name = "fastdeploy"
-    samplers = OPENAI_SAMPLERS
+    ids_key = "completion_token_ids"
     methods: ClassVar = {
         "naive": Option(),
         "ngram": _same(*_COUNT, "max_ngram_size", "min_ngram_size", "verify_strategy", "accept_policy"),
@@ -44,14 +39,6 @@ class FastDeploy(Dialect):
         if config["method"] == "naive":
             return []
         return ["--speculative-config", json.dumps({"verify_strategy": "target_match", **config})]
-
-    def body(self, wanted: TextRequest, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Dialect.body`."""
-        return {**openai_body(wanted, model), "return_token_ids": True}
-
-    def piece(self, event: Event) -> AnswerPiece:
-        """See `Dialect.piece`."""
-        return openai_piece(event, "completion_token_ids")
 
     def acceptance(self, events: Sequence[Event], new_tokens: int) -> Acceptance:
         """Its accepted tokens count the target's own, one a round, and its `accept_ratio` is no acceptance rate.

@@ -5,38 +5,24 @@ from typing import Any, ClassVar
 
 from engines.acceptance import with_draftless
 from engines.dialect import (
-    OPENAI_SAMPLERS,
-    AnswerPiece,
-    Dialect,
     Event,
     Option,
-    TextRequest,
     last_of_choices,
-    openai_body,
-    openai_piece,
 )
+from engines.dialects.openai import OpenAiDialect
 from utils.events import Acceptance
 
 
-class TensorRtLlm(Dialect):
+class TensorRtLlm(OpenAiDialect):
     """It is started with a file, `--config`, that says how it speculates; here it is met as it runs."""
 
     name = "trtllm"
-    samplers = OPENAI_SAMPLERS
     methods: ClassVar = {"naive": Option()}
 
     def options(self, config: Mapping[str, Any]) -> list[str]:
         """See `Dialect.options`."""
         self.option(config)
         return []
-
-    def body(self, wanted: TextRequest, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Dialect.body`."""
-        return openai_body(wanted, model)
-
-    def piece(self, event: Event) -> AnswerPiece:
-        """See `Dialect.piece`."""
-        return openai_piece(event, None)
 
     def acceptance(self, events: Sequence[Event], new_tokens: int) -> Acceptance:
         """Counts where they are told, else rounds from tokens an iteration; versions that count none say 0."""

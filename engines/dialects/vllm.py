@@ -6,17 +6,11 @@ from typing import Any, ClassVar
 
 from engines.acceptance import with_draftless
 from engines.dialect import (
-    OPENAI_SAMPLERS,
-    AnswerPiece,
-    Dialect,
     Event,
     Option,
-    TextRequest,
     last_of,
-    openai_body,
-    openai_logprobs,
-    openai_piece,
 )
+from engines.dialects.openai import OpenAiDialect, openai_logprobs
 from utils.events import Acceptance
 
 _SUFFIX = ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
@@ -24,11 +18,11 @@ _COUNT = {"num_speculative_tokens": "num_speculative_tokens"}
 _MODEL = Option(keys={**_COUNT, "model": "model"})
 
 
-class Vllm(Dialect):
+class Vllm(OpenAiDialect):
     """Its options are the keys of its own JSON."""
 
     name = "vllm"
-    samplers = OPENAI_SAMPLERS
+    ids_key = "token_ids"
     version = ("/version", "version")
     methods: ClassVar = {
         "naive": Option(),
@@ -46,14 +40,6 @@ class Vllm(Dialect):
         assignments = {option.keys[key]: value for key, value in config.items() if key != "method"}
         spoken = json.dumps({"method": method, **assignments})
         return ["--speculative-config", spoken, "--per-request-spec-decode-metrics", "detailed"]
-
-    def body(self, wanted: TextRequest, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Dialect.body`."""
-        return {**openai_body(wanted, model), "return_token_ids": True}
-
-    def piece(self, event: Event) -> AnswerPiece:
-        """See `Dialect.piece`."""
-        return openai_piece(event, "token_ids")
 
     def top_logprobs(self, events: Sequence[Event]) -> list[dict[int, float]]:
         """See `Dialect.top_logprobs`."""

@@ -4,24 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engines.dialect import (
-    OPENAI_SAMPLERS,
-    AnswerPiece,
-    Dialect,
     Event,
     TextRequest,
     last_of,
-    openai_body,
-    openai_logprobs,
-    openai_piece,
 )
+from engines.dialects.openai import OpenAiDialect, openai_logprobs
 from utils.events import Acceptance
 
 
-class Workbench(Dialect):
+class Workbench(OpenAiDialect):
     """config: our method's own name and parameters."""
 
     name = "workbench"
-    samplers = OPENAI_SAMPLERS
+    ids_key = "token_ids"
     version = ("/health", "version")
     by_request = True
 
@@ -31,11 +26,7 @@ class Workbench(Dialect):
 
     def body(self, wanted: TextRequest, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
         """See `Dialect.body`."""
-        return {**openai_body(wanted, model), "return_token_ids": True, "speculative": dict(config)}
-
-    def piece(self, event: Event) -> AnswerPiece:
-        """See `Dialect.piece`."""
-        return openai_piece(event, "token_ids")
+        return {**super().body(wanted, model, config), "speculative": dict(config)}
 
     def top_logprobs(self, events: Sequence[Event]) -> list[dict[int, float]]:
         """See `Dialect.top_logprobs`."""

@@ -21,7 +21,7 @@ from sampling.drafter import NullDrafter
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.forward.sharing import SharedRunner
-from sampling.live_text import Request
+from sampling.scheduling.live_text import Request
 from sampling.verify.rejection import RejectionVerifier
 from utils.errors import UserError
 from utils.events import Prefilled, Round

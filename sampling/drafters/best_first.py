@@ -40,7 +40,7 @@ class CandidateToken(NamedTuple):
     accepted: float
 
 
-class Node(NamedTuple):
+class DraftNode(NamedTuple):
     """A draft: its token, the row of its parent (-1 = the text), and the drafter's probability of its path."""
 
     token: int
@@ -87,7 +87,7 @@ def _ranked(depth: int, pairs: Iterable[tuple[float, float]], rule: LengthRule) 
     return sorted(children, key=lambda choice: choice.accepted, reverse=True)
 
 
-def likeliest(places: Sequence[Sequence[CandidateToken]], most: int) -> Iterator[Node]:
+def likeliest(places: Sequence[Sequence[CandidateToken]], most: int) -> Iterator[DraftNode]:
     """The `most` paths with the highest acceptance probability, in falling order: each parent before its children.
 
     The next path is the sibling one rank below a node of the tree, or the first child of a node. A heap of these
@@ -111,4 +111,4 @@ def likeliest(places: Sequence[Sequence[CandidateToken]], most: int) -> Iterator
         made.append((-survival, above * choice.chance))
         push(parent, depth, rank + 1)
         push(len(made) - 1, depth + 1, 0)
-        yield Node(choice.token, parent, made[-1][1])
+        yield DraftNode(choice.token, parent, made[-1][1])

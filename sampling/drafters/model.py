@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from sampling.drafters.chains import ChainSteps
+from sampling.drafters.crossings.slem import SlemDrafter
+from sampling.drafters.crossings.tli import TliDrafter
 from sampling.drafters.forward_drafter import ForwardDrafter
-from sampling.drafters.slem import SlemDrafter
-from sampling.drafters.tli import TliDrafter
 from sampling.forward.graphs.further import FurtherForwards
 from sampling.forward.requests import StepGenerator
 from sampling.forward.runner import ModelRunner, Runner, Runners, request_catch_up, request_forward

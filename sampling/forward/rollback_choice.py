@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, cast
 
-from sampling.forward.caches.recurrent import RecurrentCache
-from sampling.forward.caches.rollback import EveryRow, Replay, Reread, Rollback
+from sampling.forward.caches.states.recurrent import RecurrentCache
+from sampling.forward.caches.states.rollback import EveryRow, Replay, Reread, Rollback
 from sampling.forward.runner import ModelRunner
 from sampling.forward.scans.scan import SHORT
 from utils.device.timing import PhaseClock

@@ -27,7 +27,7 @@ PLAIN = (
     ),
     Part(
         "heuristic",
-        "egag.heuristic:HeuristicGamma",
+        "egag.feedback.heuristic:HeuristicGamma",
         "+2 after full acceptance, else -1",
         "transformers num_assistant_tokens_schedule",
         (drafts("heuristic_gamma", 5, "initial gamma of the heuristic schedule", minimum=1),),
@@ -42,7 +42,7 @@ PLAIN = (
     ),
     Part(
         "ucb",
-        "egag.ucb:UcbGamma",
+        "egag.bandits.ucb:UcbGamma",
         "a bandit over fixed lengths with tokens per second as reward",
         "arXiv 2505.15141",
         parameters.UCB,
@@ -50,7 +50,7 @@ PLAIN = (
     ),
     Part(
         "cascade",
-        "egag.cascade:CascadeGamma",
+        "egag.feedback.cascade:CascadeGamma",
         "the tested length of the highest utility, or no drafts",
         "arXiv 2506.20675",
         parameters.CASCADE,
@@ -89,7 +89,7 @@ PLAIN = (
     ),
     Part(
         "gammatune",
-        "egag.gammatune:GammaTune",
+        "egag.feedback.gammatune:GammaTune",
         "a larger gamma after full acceptance, else an average of accepted numbers",
         "arXiv 2504.00030",
         parameters.GAMMATUNE,
@@ -97,7 +97,7 @@ PLAIN = (
     ),
     Part(
         "anpd",
-        "egag.anpd:AnpdGamma",
+        "egag.feedback.anpd:AnpdGamma",
         "one more after full acceptance, else halfway to the accepted number",
         "arXiv 2404.08698",
         parameters.ANPD,
@@ -144,7 +144,7 @@ def _ucb_rules(values: Values) -> Part:
     arms = {part.name: part for part in PLAIN}
     return Part(
         "ucb_rules",
-        "egag.ucb_rules:UcbRules",
+        "egag.bandits.ucb_rules:UcbRules",
         "",
         parameters=(UCB_ARMS, *parameters.UCB[1:]),
         uses=tuple(arms[name] for name in values[UCB_ARMS.name].split()),
@@ -166,7 +166,7 @@ CONTROLLERS = Registry[Part](
 )
 
 CHOOSERS: dict[str, Part] = {
-    "auto": replace(CONTROLLERS["survival"], path="egag.drafter_chooser:DrafterChooser"),
+    "auto": replace(CONTROLLERS["survival"], path="egag.choosing.drafter_chooser:DrafterChooser"),
     "hedge": replace(CONTROLLERS["survival"], path="egag.choosing.hedge_chooser:HedgeChooser"),
 }
 """The rules of drafters that consist of several; these rules also choose the drafter."""

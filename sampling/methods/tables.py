@@ -56,7 +56,7 @@ HEADS = Registry[TrainedPart](
     "head",
     TrainedPart(
         "medusa",
-        "sampling.drafters.medusa_hydra:MedusaDrafter",
+        "sampling.drafters.heads.medusa_hydra:MedusaDrafter",
         "heads that each look one place further ahead",
         "arXiv 2401.10774",
         parameters.HEAD,
@@ -67,7 +67,7 @@ HEADS = Registry[TrainedPart](
     ),
     TrainedPart(
         "hydra",
-        "sampling.drafters.medusa_hydra:HydraDrafter",
+        "sampling.drafters.heads.medusa_hydra:HydraDrafter",
         "heads that predict ahead and read the earlier drafts",
         "arXiv 2402.05109",
         parameters.HEAD,
@@ -78,7 +78,7 @@ HEADS = Registry[TrainedPart](
     ),
     TrainedPart(
         "eagle",
-        "sampling.drafters.eagle_mtp:EagleDrafter",
+        "sampling.drafters.heads.eagle_mtp:EagleDrafter",
         "a block that continues the target's hidden states",
         "arXiv 2401.15077, 2406.16858, 2503.01840",
         parameters.HEAD,
@@ -89,7 +89,7 @@ HEADS = Registry[TrainedPart](
     ),
     TrainedPart(
         "mtp",
-        "sampling.drafters.eagle_mtp:MtpDrafter",
+        "sampling.drafters.heads.eagle_mtp:MtpDrafter",
         "a multi-token prediction module, fed back into itself",
         "arXiv 2412.19437",
         parameters.HEAD,
@@ -100,7 +100,7 @@ HEADS = Registry[TrainedPart](
     ),
     TrainedPart(
         "parallel_eagle",
-        "sampling.drafters.parallel_eagle:ParallelEagleDrafter",
+        "sampling.drafters.heads.parallel_eagle:ParallelEagleDrafter",
         "a block that predicts several positions in one forward",
         "P-EAGLE, arXiv 2602.01469",
         parameters.HEAD,
@@ -111,7 +111,7 @@ HEADS = Registry[TrainedPart](
     ),
     TrainedPart(
         "dspark",
-        "sampling.drafters.dspark:DsparkDrafter",
+        "sampling.drafters.heads.dspark:DsparkDrafter",
         "a block that is filled in one pass, and a low-rank matrix that makes a chain of it",
         "arXiv 2607.05147, 2602.06036",
         parameters.HEAD,
@@ -150,7 +150,7 @@ STAGED_DRAFTER = choice("staged_drafter", "mtp", "the drafter of the drafter mod
 NONE = Part("none", "sampling.drafter:NullDrafter", "drafts nothing: plain autoregression")
 SUFFIX_OR_MODEL = Part(
     "suffix_or_model",
-    "sampling.drafters.hybrid:SuffixOrModelDrafter",
+    "sampling.drafters.combined.hybrid:SuffixOrModelDrafter",
     "suffix trees if their expected accepted tokens reach the draft length of a model, else that model",
     "arctic-inference",
     (HYBRID_MODEL, parameters.MODEL_STEPS, parameters.SUFFIX_SCORE),
@@ -184,7 +184,7 @@ DRAFTERS = Registry[Part](
     *COPIERS.values(),
     Part(
         "extended",
-        "sampling.drafters.hybrid:ExtendedDrafter",
+        "sampling.drafters.combined.hybrid:ExtendedDrafter",
         "a smaller model drafts a few tokens, copies extend them",
         "FastDeploy mtp_strategy with_ngram",
         (HYBRID_MODEL, parameters.MODEL_STEPS, HYBRID_COPY),
@@ -194,7 +194,7 @@ DRAFTERS = Registry[Part](
     SUFFIX_OR_MODEL,
     Part(
         "staged",
-        "sampling.drafters.staged:StagedDrafter",
+        "sampling.drafters.combined.staged:StagedDrafter",
         "a smaller model drafts, and a head or copies draft for it",
         "arXiv 2308.04623, 2503.13565",
         (STAGED_DRAFTER, drafts("staged_gamma", 2, "drafts per forward of the drafter model", minimum=0)),
@@ -207,7 +207,7 @@ DRAFTERS = Registry[Part](
     ),
     Part(
         "auto",
-        "sampling.drafters.auto:AutoDrafter",
+        "sampling.drafters.combined.auto:AutoDrafter",
         "all drafters of a pair: copies, the drafter model, heads; each round uses the one with the best estimate",
         "BanditSpec, arXiv 2505.15141; HYBRID_SUFFIX_MTP of SGLang",
         (parameters.WEIGHTS, parameters.VOCABULARY, parameters.GRAMMAR_FIRST),
@@ -215,7 +215,7 @@ DRAFTERS = Registry[Part](
     ),
     Part(
         "hedge",
-        "sampling.drafters.hedge:HedgeDrafter",
+        "sampling.drafters.combined.hedge:HedgeDrafter",
         "the drafters of auto, each judged by all of the verified text, drawn by their gains so far",
         "HedgeSpec, arXiv 2510.20064",
         (parameters.WEIGHTS, parameters.VOCABULARY, parameters.GRAMMAR_FIRST),

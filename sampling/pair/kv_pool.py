@@ -8,7 +8,7 @@ from weakref import ref
 from sampling.forward.caches.blocks import BlockRows, OutOfBlocks
 from sampling.forward.sharing import SharedModel, SharedRunner
 from sampling.heads.runner import HeadRunner
-from sampling.memory_room import MemoryRoom
+from sampling.scheduling.memory_room import MemoryRoom
 from utils.errors import UserError
 from utils.text import first_line
 

@@ -7,11 +7,11 @@ from sampling.batch import Batch
 from sampling.drafter import Drafter
 from sampling.engine import Engine, Text
 from sampling.forward.runner import WholeRunner
-from sampling.live_text import Request
 from sampling.logits_probe import LogitsProbe
 from sampling.pair.pair import Pair
 from sampling.pair.profile import LatencyProfile
 from sampling.prefilled.shared import Prefills
+from sampling.scheduling.live_text import Request
 from utils.events import Event
 
 

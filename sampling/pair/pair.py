@@ -25,7 +25,7 @@ from sampling.methods.part import OF_DRAFTER
 from sampling.pair import pair_messages as messages
 from sampling.pair.conversation_ids import conversation_ids
 from sampling.pair.drafting_pair import ArithmeticT
-from sampling.pair.kept_heads import KeptHeads
+from sampling.pair.kept.heads import KeptHeads
 from sampling.pair.model_info import ModelInfo, batch_invariant, checked_in_one_width, compiled
 from sampling.pair.profile import LatencyProfile
 from sampling.pair.prompt_ids import prompt_ids, values_told

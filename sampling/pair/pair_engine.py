@@ -19,7 +19,6 @@ from sampling.forward.referee import RefereeResult, refereed
 from sampling.forward.runner import Runner, WholeRunner
 from sampling.forward.traffic import Traffic
 from sampling.grammar.spelling import OFF_WORD
-from sampling.live_text import Request
 from sampling.logits_probe import LogitsProbe
 from sampling.loop import decode
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
@@ -27,7 +26,7 @@ from sampling.methods.choices import make_processor
 from sampling.methods.method import Method
 from sampling.methods.tables import METHODS, SEARCHES
 from sampling.methods.verifiers import make_verifier
-from sampling.pair.kept_drafting import KeptDrafting
+from sampling.pair.kept.drafting import KeptDrafting
 from sampling.pair.kv_pool import Sharing
 from sampling.pair.pair import Pair
 from sampling.pair.pair_messages import out_of_memory
@@ -36,6 +35,7 @@ from sampling.pair.profile import LatencyProfile, plain_cost
 from sampling.pair.profile_store import with_stored
 from sampling.prefilled.shared import Prefills
 from sampling.processors.with_text import processed_noise_floor
+from sampling.scheduling.live_text import Request
 from sampling.verify.lossy import RejectAllVerifier
 from sampling.verify.verifier import Verifier
 from utils.device.spare import OUT_OF_MEMORY, drop_all

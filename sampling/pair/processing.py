@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from sampling.engine import Text
 from sampling.grammar.spelling import OFF_WORD
-from sampling.live_text import Request
 from sampling.methods.choices import make_processor
 from sampling.pair.pair import Pair
+from sampling.scheduling.live_text import Request
 from utils.device.spare import attempt
 from utils.logits_processor import GreedyProcessor, LogitsProcessor
 from utils.parameter import ChosenPart

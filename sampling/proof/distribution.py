@@ -11,12 +11,12 @@ from torch import Tensor
 
 from sampling.batch import Batch, decode_many
 from sampling.forward.runner import catch_up
-from sampling.live_text import Request
 from sampling.methods.choices import make_processor
 from sampling.methods.method import Method
 from sampling.methods.tables import DRAFTERS
 from sampling.pair.pair import Pair
 from sampling.proof.memo import MemoProcessor, memorised
+from sampling.scheduling.live_text import Request
 from sampling.verify.verifier import Verifier
 from utils.events import Round
 from utils.numbers.statistics import distribution_p_value

@@ -14,9 +14,9 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
+from egag.choosing.drafter_chooser import DrafterChooser
 from egag.delegating import DelegatingRule
 from egag.draft_distribution import DraftDistribution, LogitsDistribution
-from egag.drafter_chooser import DrafterChooser
 from egag.length_rule import LengthRule
 from egag.tree_growth import TreeGrowth
 from sampling.drafter import Drafter

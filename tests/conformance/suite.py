@@ -12,18 +12,18 @@ from itertools import product
 import torch
 from scipy.special import chdtri
 
-from egag.drafter_chooser import DrafterChooser
+from egag.choosing.drafter_chooser import DrafterChooser
 from egag.length_rule import FixedGamma, LengthRule
 from sampling.batch import Batch, decode_many
 from sampling.drafter import Drafter, proposal_of
 from sampling.forward.runner import prefill
 from sampling.forward.tree import depths
-from sampling.live_text import Request
 from sampling.loop import decode
 from sampling.measure.metrics import RunMetrics
 from sampling.pair.pair import Pair
 from sampling.proof.memo import memorised
 from sampling.proposal import Proposal
+from sampling.scheduling.live_text import Request
 from sampling.sequence import Sequence
 from sampling.verify.verifier import Verifier
 from tests.conformance.toy import PROMPT

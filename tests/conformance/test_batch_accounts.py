@@ -12,13 +12,13 @@ from sampling.batch import Batch
 from sampling.drafter import Drafter, NullDrafter
 from sampling.engine import Text
 from sampling.forward.sharing import SequenceSlot
-from sampling.live_text import LiveText, Request
 from sampling.methods.settings import Settings
 from sampling.methods.tables import METHODS
 from sampling.pair.pair_engine import PairEngine
 from sampling.pair.profile import DraftTimes, LatencyProfile
 from sampling.pair.share import shared_runner
 from sampling.proposal import Proposal
+from sampling.scheduling.live_text import LiveText, Request
 from sampling.verify.rejection import RejectionVerifier
 from tests.tiny import tiny_pair
 from utils.device.sent import sent

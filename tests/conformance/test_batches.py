@@ -25,12 +25,12 @@ from sampling.forward.kernels.scores import Masks
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner, Runner
 from sampling.forward.sharing import SharedModel, SharedRunner
-from sampling.live_text import Request
 from sampling.loop import decode
 from sampling.methods.verifiers import VERIFIERS
 from sampling.pair.model_info import ModelInfo
 from sampling.pair.pair import Pair
 from sampling.pair.share import shared_runner
+from sampling.scheduling.live_text import Request
 from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import suite
 from tests.conformance.matrix import BY_THE_CLOCK, NAMES, RULES, TREES, case, ways

@@ -18,9 +18,9 @@ from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner, feed
 from sampling.forward.sharing import SequenceSlot, SharedRunner
-from sampling.live_text import Request
 from sampling.pair import share
 from sampling.pair.share import shared_runner
+from sampling.scheduling.live_text import Request
 from tests.conformance.matrix import case
 from tests.conformance.test_batches import GREEDY, SAMPLED, alone, pair, shuffled, together, weights
 from tests.emulated_graphs import emulate
@@ -354,9 +354,9 @@ class TestPlantedFaults:
         honest = BlockRows._extend
 
         def shared(self: BlockRows, rows: Any) -> None:
-            spare = [*self._spare]
+            free = [*self.pool._free]
             honest(self, rows)
-            self._spare[:] = spare or self._spare
+            self.pool._free[:] = free or self.pool._free
 
         monkeypatch.setattr(BlockRows, "_extend", shared)
         assert self.fails()

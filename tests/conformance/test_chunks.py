@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from sampling import reading
 from sampling.batch import Batch, decode_many
 from sampling.drafter import Drafter
 from sampling.forward.caches import attention_metadata
 from sampling.forward.runner import ModelRunner
 from sampling.forward.sharing import SharedModel, SharedRunner
-from sampling.live_text import LiveText, Request
-from sampling.reading import Reading, next_chunks
+from sampling.scheduling import reading
+from sampling.scheduling.live_text import LiveText, Request
+from sampling.scheduling.reading import Reading, next_chunks
 from tests.conformance.matrix import TREES, case, ways
 from tests.conformance.suite import Case
 from tests.conformance.test_batches import (
@@ -61,7 +61,7 @@ def check(names: tuple[str, ...], processor: LogitsProcessor, size: int, chunk: 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody is live, a few rows at a time as well."""
-    monkeypatch.setattr("sampling.reading.PREFILL_CHUNK", 5)
+    monkeypatch.setattr("sampling.scheduling.reading.PREFILL_CHUNK", 5)
 
 
 @pytest.mark.parametrize("drafter", SHARED)
@@ -250,7 +250,7 @@ class TestPlanted:
 
     def test_ids_of_another_prompt(self, monkeypatch: pytest.MonkeyPatch) -> None:
         honest = reading.ids_of
-        for module in ("sampling.phases", "sampling.reading"):
+        for module in ("sampling.phases", "sampling.scheduling.reading"):
             monkeypatch.setattr(f"{module}.ids_of", lambda *given: honest(*given).flip(0))
         assert self.fails("none")
 

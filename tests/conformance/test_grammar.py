@@ -12,9 +12,9 @@ import pytest
 from sampling.batch import Batch, decode_many
 from sampling.grammar.constraint import TextConstraint
 from sampling.grammar.matching import Matching
-from sampling.live_text import Request
 from sampling.methods.tables import DRAFTERS
 from sampling.proof.memo import memorised
+from sampling.scheduling.live_text import Request
 from tests.conformance import suite
 from tests.conformance.matrix import NAMES, case
 from tests.conformance.suite import Case

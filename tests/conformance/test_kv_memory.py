@@ -11,9 +11,9 @@ from sampling.forward.caches import blocks
 from sampling.forward.caches.blocks import BlockRows, OutOfBlocks
 from sampling.forward.prefixes.use import PrefixCache
 from sampling.forward.sharing import SharedRunner
-from sampling.live_text import Request
 from sampling.loop import decode
-from sampling.memory_room import MemoryRoom
+from sampling.scheduling.live_text import Request
+from sampling.scheduling.memory_room import MemoryRoom
 from tests.conformance.matrix import case
 from tests.conformance.test_batches import GREEDY, SAMPLED, Course, pair, weights
 from tests.conformance.test_blocks import blocked

@@ -12,14 +12,14 @@ import sampling.drafters
 from egag.draft_distribution import LogitsDistribution
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter, NullDrafter
-from sampling.drafters.auto import AutoDrafter
+from sampling.drafters.combined.auto import AutoDrafter
+from sampling.drafters.combined.hedge import HedgeDrafter
+from sampling.drafters.combined.staged import StagedDrafter
+from sampling.drafters.crossings.slem import SlemDrafter
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.grammar import GrammarDrafter
-from sampling.drafters.hedge import HedgeDrafter
+from sampling.drafters.heads.parallel_eagle import ParallelEagleDrafter
 from sampling.drafters.model import ModelDrafter
-from sampling.drafters.parallel_eagle import ParallelEagleDrafter
-from sampling.drafters.slem import SlemDrafter
-from sampling.drafters.staged import StagedDrafter
 from sampling.drafters.target_first import TargetFirst
 from sampling.forward.requests import StepGenerator
 from sampling.methods.rules import CONTROLLERS

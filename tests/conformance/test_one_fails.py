@@ -21,7 +21,6 @@ from sampling.forward.caches.rows import RowsCache
 from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.runner import ModelRunner
-from sampling.live_text import Request
 from sampling.loop import decode
 from sampling.methods.settings import Settings
 from sampling.pair.model_info import ModelInfo
@@ -29,6 +28,7 @@ from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
 from sampling.pair.share import shared_runner
 from sampling.proposal import Proposal
+from sampling.scheduling.live_text import Request
 from sampling.verify.rejection import RejectionVerifier
 from tests.refusals import refused
 from tests.tiny import llama, random_model

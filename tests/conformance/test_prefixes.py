@@ -13,6 +13,7 @@ from egag.length_rule import FixedGamma
 from sampling.batch import Batch, decode_many
 from sampling.drafter import NullDrafter
 from sampling.forward.caches import blocks
+from sampling.forward.caches.block_pool import BlockPool
 from sampling.forward.caches.blocks import BlockRows
 from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.models.lean import from_transformers
@@ -21,9 +22,9 @@ from sampling.forward.prefixes.tree import Node, PrefixTree
 from sampling.forward.prefixes.use import PrefixCache, PrefixUse
 from sampling.forward.runner import ModelRunner, feed
 from sampling.forward.sharing import SharedModel, SharedRunner
-from sampling.live_text import Request
 from sampling.loop import decode
 from sampling.pair.pair import Pair
+from sampling.scheduling.live_text import Request
 from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import test_one_fails as sick
 from tests.conformance.matrix import TREES, case
@@ -180,10 +181,10 @@ def check_counts(cache: BlockRows, prefixes: PrefixCache) -> None:
     """Every block is free, or as many have it as say so."""
     mine = [node.handle for node in prefixes.memory if node.tree.store._owner() is cache]  # type: ignore[attr-defined]
     had = [block for table in cache.tables.values() for block in table] + mine
-    free = cache._spare
+    free = cache.pool._free
     assert not {*had} & {*free} and len({*free}) == len(free) and 0 not in had
     assert {*had} | {*free} == {*range(1, cache.keys.shape[1])}
-    assert all(cache.sharers(block) == had.count(block) for block in had)
+    assert all(cache.pool.sharers(block) == had.count(block) for block in had)
 
 
 @pytest.mark.parametrize("drafter", IN_BLOCKS)
@@ -318,12 +319,12 @@ class TestPlantedFaults:
         assert self.fails(check, "none", GREEDY, 3)
 
     def test_a_block_is_free_while_others_have_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(blocks, "_give_back", lambda spare, shared, given: spare.extend(given))
+        monkeypatch.setattr(BlockPool, "give_back", lambda self, given: self._free.extend(given))
         assert self.fails(check_blocks, "none", GREEDY, 3)
 
     def test_a_block_that_is_in_use_leaves_the_tree_for_another_text(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is free at once, whoever goes on from it."""
-        monkeypatch.setattr(BlockRows, "sharers", lambda self, block: 1)
+        monkeypatch.setattr(BlockPool, "sharers", lambda self, block: 1)
         assert self.fails(check_blocks, "none", GREEDY, 3, 3 * TINY)
 
     def test_rows_are_written_to_a_block_that_others_have(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from sampling.forward.runner import ModelRunner
 from sampling.forward.sharing import SharedRunner
 from sampling.heads.recurrent_graphs import RecurrentGraphs
 from sampling.heads.recurrent_runner import RecurrentRunner
-from sampling.live_text import Request
-from sampling.pair.kept_heads import KeptHeads
+from sampling.pair.kept.heads import KeptHeads
+from sampling.scheduling.live_text import Request
 from sampling.verify import proposals
 from tests.conformance.matrix import case
 from tests.conformance.test_batches import (

@@ -7,7 +7,7 @@ import pytest
 
 from sampling.drafters import forward_drafter
 from sampling.drafters.drawing import BestToken, Drawing
-from sampling.drafters.head_drafter import HeadDrafter
+from sampling.drafters.heads.head_drafter import HeadDrafter
 from sampling.forward.sharing import SharedRunner
 from sampling.heads.recurrent_runner import RecurrentRunner
 from sampling.verify.rejection import RejectionVerifier

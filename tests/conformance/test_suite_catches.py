@@ -18,7 +18,7 @@ from ngram_assisted.suffix_text import TextTree
 from sampling import rounds
 from sampling.drafter import Drafter
 from sampling.drafters import forward_drafter, model
-from sampling.drafters.medusa_hydra import MedusaDrafter
+from sampling.drafters.heads.medusa_hydra import MedusaDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.forward import runner
 from sampling.forward.caches import cache

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from egag.length_rule import LengthRule
-from sampling.drafters.slem import SlemDrafter
-from sampling.drafters.tli import TliDrafter
+from sampling.drafters.crossings.slem import SlemDrafter
+from sampling.drafters.crossings.tli import TliDrafter
 from sampling.forward.requests import StepGenerator
 from sampling.forward.runner import request_forward
 from sampling.methods.rules import CHOOSERS, CONTROLLERS

@@ -26,7 +26,7 @@ _FENCE = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`]+)`")
 
 
-class Block(NamedTuple):
+class CodeBlock(NamedTuple):
     """A fenced block: where it stands, its language, its text."""
 
     page: Path
@@ -43,15 +43,15 @@ def page_name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def blocks() -> Iterator[Block]:
+def blocks() -> Iterator[CodeBlock]:
     """Every fenced block of every page."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for match in _FENCE.finditer(text):
-            yield Block(page, text.count("\n", 0, match.start()) + 1, match[2], match[3])
+            yield CodeBlock(page, text.count("\n", 0, match.start()) + 1, match[2], match[3])
 
 
-def blocks_of(*languages: str) -> list[Block]:
+def blocks_of(*languages: str) -> list[CodeBlock]:
     """Every block in one of the languages."""
     return [block for block in blocks() if block.language in languages]
 

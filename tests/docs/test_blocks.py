@@ -13,7 +13,7 @@ from ablation.plan.prompts.file import read_prompts
 from repl.commands.table import find
 from sampling.loading.options import LoadOptions
 from tests.docs.conftest import Load
-from tests.docs.pages import PAGES, ROOT, WALK_THROUGH, Block, blocks, blocks_of, inline_code, page_name
+from tests.docs.pages import PAGES, ROOT, WALK_THROUGH, CodeBlock, blocks, blocks_of, inline_code, page_name
 from tests.serve.running import running
 
 _SOURCE = re.compile(r"# from (\S+)\n")
@@ -35,7 +35,7 @@ def test_every_block_is_of_a_kind_that_is_tested() -> None:
     assert rest == {"api-reference.md", "architecture.md", "server.md", "README.md", "README.zh-CN.md"}
 
 
-def _source(block: Block) -> tuple[str, str]:
+def _source(block: CodeBlock) -> tuple[str, str]:
     """The file that a block is from, and the part of the block that is."""
     source = _SOURCE.match(block.text)
     assert source, "an excerpt begins with the path of its file and nothing else"
@@ -43,7 +43,7 @@ def _source(block: Block) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("block", EXCERPTS, ids=str)
-def test_an_excerpt_is_a_part_of_its_file(block: Block) -> None:
+def test_an_excerpt_is_a_part_of_its_file(block: CodeBlock) -> None:
     path, text = _source(block)
     assert text and text in (ROOT / path).read_text(encoding="utf-8"), f"not in {path}"
 
@@ -57,7 +57,7 @@ def _signatures(source: str, class_name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("block", OUTLINES, ids=str)
-def test_an_outline_has_the_signatures_of_its_class(block: Block) -> None:
+def test_an_outline_has_the_signatures_of_its_class(block: CodeBlock) -> None:
     path, text = _source(block)
     name = ast.parse(text).body[0].name  # type: ignore[attr-defined]
     missing = _signatures(text, name) - _signatures((ROOT / path).read_text(encoding="utf-8"), name)
@@ -65,13 +65,13 @@ def test_an_outline_has_the_signatures_of_its_class(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", PROGRAMS, ids=str)
-def test_a_program_runs(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_runs(block: CodeBlock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     exec(compile(block.text, str(block), "exec"), {"__name__": "__page__"})
 
 
 @pytest.mark.parametrize("block", CLIENTS, ids=str)
-def test_a_client_is_answered(block: Block, load_once: Load) -> None:
+def test_a_client_is_answered(block: CodeBlock, load_once: Load) -> None:
     """By a server of the default models, wherever it listens."""
     with running(load_once(LoadOptions(dtype="float32"))) as served:
         text = block.text.replace(ADDRESS, served.url)
@@ -79,7 +79,7 @@ def test_a_client_is_answered(block: Block, load_once: Load) -> None:
 
 
 @pytest.mark.parametrize("block", SESSIONS, ids=str)
-def test_a_session_plays(block: Block, place: Path) -> None:
+def test_a_session_plays(block: CodeBlock, place: Path) -> None:
     """With short answers, and one at the end, which waits for the models."""
     lines = [line.removeprefix("> ") for line in block.text.splitlines()]
     Path("session").write_text("\n".join(["/length 4", *lines, "Say hello."]), encoding="utf-8")
@@ -95,14 +95,14 @@ def test_commands_of_the_session_are_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("block", blocks_of("jsonl"), ids=str)
-def test_lines_of_prompts_are_read(block: Block, tmp_path: Path) -> None:
+def test_lines_of_prompts_are_read(block: CodeBlock, tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text(block.text, encoding="utf-8")
     assert len(read_prompts(path)) == len(block.text.splitlines())
 
 
 @pytest.mark.parametrize("block", blocks_of("toml"), ids=str)
-def test_a_plan_is_read(block: Block, tmp_path: Path) -> None:
+def test_a_plan_is_read(block: CodeBlock, tmp_path: Path) -> None:
     """As a whole, every key; prompt files that it names hold one prompt."""
     for name in re.findall(r"\"(\S+\.jsonl)\"", block.text):
         (tmp_path / name).write_text('{"prompt": "Why?"}\n', encoding="utf-8")

@@ -8,7 +8,7 @@ import torch
 from egag.draft_distribution import LogitsDistribution
 from egag.egag import EntropyGamma
 from egag.entropy import entropy
-from egag.heuristic import HeuristicGamma
+from egag.feedback.heuristic import HeuristicGamma
 from egag.length_rule import FixedGamma
 from egag.stopping.confidence import ConfidenceGamma
 from utils.events import Round

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from egag.anpd import AnpdGamma
-from egag.cascade import CascadeGamma
+from egag.bandits.ucb_rules import UcbRules
 from egag.cost_model import CostModel
 from egag.cost_ratio import CostRatioGamma
-from egag.gammatune import GammaTune
-from egag.heuristic import HeuristicGamma
+from egag.feedback.anpd import AnpdGamma
+from egag.feedback.cascade import CascadeGamma
+from egag.feedback.gammatune import GammaTune
+from egag.feedback.heuristic import HeuristicGamma
 from egag.length_rule import FixedGamma, LengthRule
 from egag.stopping.specdec_pp import SpecDecPpGamma
 from egag.stopping.svip import SvipGamma
-from egag.ucb_rules import UcbRules
 from sampling.drafters import growth
 from sampling.drafters.draft_tree import grow_tree
 from sampling.methods.rules import CONTROLLERS, UCB_ARMS

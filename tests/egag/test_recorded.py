@@ -8,8 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from egag.choosing.drafter_chooser import DrafterChooser
 from egag.cost_model import CostModel
-from egag.drafter_chooser import DrafterChooser
 from egag.length_rule import LengthRule
 from sampling.methods.rules import CONTROLLERS
 from tests.recorded import check_recorded

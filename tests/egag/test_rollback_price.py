@@ -7,11 +7,11 @@ from operator import mul
 
 import pytest
 
+from egag.choosing.drafter_chooser import DrafterChooser
 from egag.cost_model import CostModel
 from egag.cost_ratio import CostRatioGamma
-from egag.drafter_chooser import DrafterChooser
+from egag.estimates.online_cost_model import OnlineCostModel, TargetCorrection
 from egag.expected_round import ExpectedRound, best_length
-from egag.online_cost_model import OnlineCostModel, TargetCorrection
 from egag.rollback_price import FREE, RollbackPrice, TakenBack
 from egag.survival import SurvivalGamma
 from tests.egag.test_survival import Told, judged

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from egag.acceptance import PRIOR, AcceptanceEstimator, features, stated_features
+from egag.choosing.drafter_chooser import DrafterChooser
 from egag.cost_model import ASSUMED_COSTS, CostModel
-from egag.drafter_chooser import DrafterChooser
-from egag.estimator_state import ConfidenceAverages, DraftFeatures, RoundAverages
+from egag.estimates.acceptance import PRIOR, AcceptanceEstimator, features, stated_features
+from egag.estimates.estimator_state import ConfidenceAverages, DraftFeatures, RoundAverages
+from egag.estimates.online_cost_model import CorrectionFactor, OnlineCostModel, TargetCorrection
 from egag.expected_round import ExpectedRound, ExplorationBudget, best_length
-from egag.online_cost_model import CorrectionFactor, OnlineCostModel, TargetCorrection
 from egag.survival import SurvivalGamma
 from utils.events import Round
 

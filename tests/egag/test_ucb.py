@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from egag.bandit import Bandit
+from egag.bandits.bandit import Bandit
+from egag.bandits.ucb import UcbGamma
+from egag.bandits.ucb_rules import UcbRules
 from egag.length_rule import FixedGamma
-from egag.ucb import UcbGamma
-from egag.ucb_rules import UcbRules
 from sampling.methods.rules import CONTROLLERS
 from utils.events import Round
 

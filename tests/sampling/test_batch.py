@@ -16,11 +16,11 @@ from sampling.forward.models import lean
 from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.forward.sharing import SharedRunner
-from sampling.live_text import Request
 from sampling.loop import decode
 from sampling.methods.tables import DRAFTERS
 from sampling.pair.pair import Pair
 from sampling.pair.share import shared_runner
+from sampling.scheduling.live_text import Request
 from sampling.verify.rejection import RejectionVerifier
 from tests.refusals import refused
 from tests.tiny import gpt2, llama, mistral, qwen2, random_model, tiny_pair

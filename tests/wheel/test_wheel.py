@@ -91,7 +91,7 @@ def test_help_says_what_can_be_typed_here(call: Call) -> None:
         ("    from sampling import decode", f"    from {NAME}.sampling import decode"),
         ("import utils.elsewhere  # noqa", f"import {NAME}.utils.elsewhere  # noqa"),
         ("import sampling\n", f"from {NAME} import sampling\n"),
-        ('"egag.ucb:UcbGamma"', f'"{NAME}.egag.ucb:UcbGamma"'),
+        ('"egag.bandits.ucb:UcbGamma"', f'"{NAME}.egag.bandits.ucb:UcbGamma"'),
         ('"sampling.loop"', f'"{NAME}.sampling.loop"'),
         ('"engines.toml" "sampling" \'utils\'', '"engines.toml" "sampling" \'utils\''),
         ("from utilsx import a", "from utilsx import a"),

@@ -22,7 +22,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Along:
+class ReplayedAnswer:
     """An answer of one drafter: the generation that it stands beside, its walk and what a round costs there."""
 
     generation: Generation
@@ -61,19 +61,19 @@ def by_drafter(replays: Replays) -> dict[str, list[Generation]]:
     return dict(zip(names, by_drafter.values(), strict=True))
 
 
-def along_answers(replays: Replays, generations: Sequence[Generation]) -> tuple[list[Along], list[str]]:
+def along_answers(replays: Replays, generations: Sequence[Generation]) -> tuple[list[ReplayedAnswer], list[str]]:
     """The answers that are known all along, and why others are not."""
-    answers: list[Along] = []
+    answers: list[ReplayedAnswer] = []
     unknown: list[str] = []
     for generation in generations:
         try:
-            answers.append(Along(generation, replays.furthest(generation), replays.cost(generation)))
+            answers.append(ReplayedAnswer(generation, replays.furthest(generation), replays.cost(generation)))
         except UserError as error:
             unknown.append(str(error))
     return answers, unknown
 
 
-def _fixed(replays: Replays, name: str, answers: Sequence[Along]) -> Iterator[Record]:
+def _fixed(replays: Replays, name: str, answers: Sequence[ReplayedAnswer]) -> Iterator[Record]:
     """The best fixed length over all answers of a format, and that of each prompt."""
     weights = dict.fromkeys(answer.generation.record.target_weights for answer in answers)
     for stored in weights:
@@ -87,5 +87,5 @@ def _fixed(replays: Replays, name: str, answers: Sequence[Along]) -> Iterator[Re
             yield _record(replays, along, run, f"best fixed {what} of {name} for each prompt")
 
 
-def _record(replays: Replays, along: Along, run: RunMetrics, name: str) -> Record:
+def _record(replays: Replays, along: ReplayedAnswer, run: RunMetrics, name: str) -> Record:
     return replays.record(along.generation, run, f"{BOUND}{name}", along.walk.values)

@@ -19,6 +19,7 @@ from sampling.forward.caches.attention_metadata import (
     QueryRows,
     in_rows,
 )
+from sampling.forward.caches.block_pool import BlockPool
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_alone import Buffers
 from sampling.forward.kernels.batch_invariant import AttentionPattern, columns_for
@@ -61,8 +62,7 @@ class BlockRows(RowsCache):
         size = layers, 0, shape.kv_heads, BLOCK, shape.head_dim
         self.keys = self.values = torch.zeros(size, device=device, dtype=dtype)
         self.tables: dict[int, list[int]] = {}
-        self._spare: list[int] = []
-        self._shared: dict[int, int] = {}
+        self.pool = BlockPool()
         self.fixed = False
         self.reclaim: Callable[[BlockRows, int], None] | None = None
 
@@ -92,13 +92,14 @@ class BlockRows(RowsCache):
         layers, _, *block = self.keys.shape
         self.keys = self.values = self.keys.new_zeros(layers, 0, *block)  # those of before go first
         self.keys, self.values = (self.keys.new_zeros(layers, blocks + 1, *block) for _ in range(2))
-        self._spare[:] = range(blocks, 0, -1)
+        self.pool.clear()
+        self.pool.add(range(1, blocks + 1))
         self.fixed = True
 
     def lacks(self, index: int, start: int, stop: int) -> int:
         """Blocks that a sequence takes to write its rows `[start, stop)`."""
         table = self.tables[index]
-        copied = sum(self.sharers(block) > 1 for block in table[start // BLOCK :]) if self._shared else 0
+        copied = sum(self.pool.sharers(block) > 1 for block in table[start // BLOCK :]) if self.pool.any_shared else 0
         return max(0, -(-stop // BLOCK) - len(table)) + copied
 
     def has_free(self, count: int) -> bool:
@@ -110,32 +111,19 @@ class BlockRows(RowsCache):
     @property
     def free_blocks(self) -> int:
         """Blocks that are there and that nobody has."""
-        return len(self._spare)
+        return self.pool.free
 
     def take(self, owner: object) -> int:
         """See `RowsCache.take`; the blocks come back with the place."""
         index = self._lowest_free()
         self.tables[index] = []
-        finalize(owner, _leave, self._free, self._spare, self._shared, self.tables, index)
+        finalize(owner, _leave, self._free, self.pool, self.tables, index)
         return index
-
-    def sharers(self, block: int) -> int:
-        """How many have a block that is not free."""
-        return 1 + self._shared.get(block, 0)
-
-    def share(self, block: int) -> int:
-        """One more has a block, until it is given back; its number."""
-        self._shared[block] = self.sharers(block)
-        return block
-
-    def give_back(self, blocks: Sequence[int]) -> None:
-        """One has these blocks no longer; those that nobody has are free."""
-        _give_back(self._spare, self._shared, blocks)
 
     def lend(self, index: int, blocks: Sequence[int]) -> None:
         """Let a sequence begin with blocks that others have as well. No row is copied."""
         self.release(index, 0)
-        self.tables[index] += map(self.share, blocks)
+        self.tables[index] += map(self.pool.share, blocks)
 
     def wipe(self, index: int) -> None:
         """See `RowsCache.wipe`: its blocks are zeroed before somebody has them."""
@@ -144,7 +132,7 @@ class BlockRows(RowsCache):
     def release(self, index: int, rows: int) -> None:
         """See `RowsCache.release`."""
         table, needed = self.tables[index], -(-rows // BLOCK)
-        self.give_back(table[needed:])
+        self.pool.give_back(table[needed:])
         del table[needed:]
 
     def reachable(self, index: int, length: int) -> int:
@@ -161,7 +149,7 @@ class BlockRows(RowsCache):
     def make_room_for(self, feeds: Sequence[QueryRows]) -> None:
         """See `RowsCache.make_room_for`: blocks for those that have too few, and copies of shared ones."""
         self._extend({feed.slot.index: feed.start + feed.count for feed in feeds})
-        if self._shared:
+        if self.pool.any_shared:
             for feed in feeds:
                 self._own(feed.slot.index, feed.start // BLOCK)
 
@@ -171,12 +159,12 @@ class BlockRows(RowsCache):
         table = self.tables[index]
         for place in range(first, len(table)):
             old = table[place]
-            if self.sharers(old) > 1:
+            if self.pool.sharers(old) > 1:
                 (new,) = self._new(1)
                 for buffer in (self.keys, self.values):
                     buffer[:, new] = buffer[:, old]
                 table[place] = new
-                self.give_back([old])
+                self.pool.give_back([old])
 
     @torch.inference_mode()
     def _extend(self, rows: Mapping[int, int]) -> None:
@@ -191,9 +179,9 @@ class BlockRows(RowsCache):
         """So many blocks that nobody had, zeroed."""
         if not self.has_free(count):
             raise OutOfBlocks(f"{count} blocks wanted and {self.free_blocks} of {self.blocks} are free")
-        if count > len(self._spare):
-            self._grow(count - len(self._spare))
-        new = [self._spare.pop() for _ in range(count)]
+        if count > self.free_blocks:
+            self._grow(count - self.free_blocks)
+        new = self.pool.take(count)
         for buffer in (self.keys, self.values):
             buffer.index_fill_(1, sent(new, self.device), 0.0)
         return new
@@ -206,7 +194,7 @@ class BlockRows(RowsCache):
         self.keys, self.values = (each.new_zeros(each.shape[0], blocks, *each.shape[2:]) for each in old)
         for new, held in zip((self.keys, self.values), old, strict=True):
             new[:, :there] = held
-        self._spare += range(blocks - 1, max(there, 1) - 1, -1)
+        self.pool.add(range(max(there, 1), blocks))
 
     def table_of(self, feeds: Sequence[QueryRows]) -> Tensor:
         """The blocks of each feed's sequence, `[S, n]`, which end with block 0."""
@@ -287,15 +275,7 @@ class BlockRows(RowsCache):
         return sent(self.tables[index], self.device).index_select(0, rows // BLOCK), rows % BLOCK
 
 
-def _give_back(spare: list[int], shared: dict[int, int], blocks: Sequence[int]) -> None:
-    for block in blocks:
-        others = shared.pop(block, 0)
-        if others > 1:
-            shared[block] = others - 1
-        elif not others:
-            spare.append(block)
-
-
-def _leave(free: list[int], spare: list[int], shared: dict[int, int], tables: dict[int, list[int]], index: int) -> None:
+def _leave(free: list[int], pool: BlockPool, tables: dict[int, list[int]], index: int) -> None:
+    """A place comes back with its blocks. It holds no cache, which may go before the owner of the place."""
     free.append(index)
-    _give_back(spare, shared, tables.pop(index))
+    pool.give_back(tables.pop(index))

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from sampling.forward.caches.recurrent import OwnStateCache, RecurrentCache
-from sampling.forward.caches.rollback import Replay, Rollback
+from sampling.forward.caches.states.recurrent import OwnStateCache, RecurrentCache
+from sampling.forward.caches.states.rollback import Replay, Rollback
 from sampling.forward.chains_only import chains_only
 from sampling.forward.models.adapter import CACHES
 from sampling.forward.models.chains import ChainModel

@@ -90,7 +90,7 @@ class SharedBlocks:
         def keep(start: int, stop: int) -> int | None:
             block = owner.tables[cache.index][start // self.grain]
             rows = [buffer[:, block, :, : stop - start] for buffer in (owner.keys, owner.values)]
-            return owner.share(block) if finite(rows) else None
+            return owner.pool.share(block) if finite(rows) else None
 
         return keep
 
@@ -112,12 +112,12 @@ class SharedBlocks:
     def in_use(self, handle: int) -> bool:
         """See `BlockStore.in_use`."""
         owner = self._owner()
-        return owner is not None and owner.sharers(handle) > 1
+        return owner is not None and owner.pool.sharers(handle) > 1
 
     def drop(self, handle: int) -> None:
         """See `BlockStore.drop`."""
         if (owner := self._owner()) is not None:
-            owner.give_back([handle])
+            owner.pool.give_back([handle])
 
 
 def finite(parts: Sequence[Tensor]) -> bool:

@@ -106,7 +106,7 @@ class PrefixMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class PrefixMatch:
     """The longest beginning of a text that is kept: `rows` rows. Of the last node of the path they may be a part."""
 
     path: tuple[Node, ...] = ()
@@ -121,7 +121,7 @@ class PrefixTree:
         self.row_s: float | None = None
         self._root = Node(self)
 
-    def match(self, tokens: Sequence[int], layers: Sequence[int] = ()) -> Match:
+    def match(self, tokens: Sequence[int], layers: Sequence[int] = ()) -> PrefixMatch:
         """The longest kept beginning of a text, with the states of these layers."""
         path, rows, node, grain = list[Node](), 0, self._root, self.store.grain
         while rows < len(tokens):
@@ -135,7 +135,7 @@ class PrefixTree:
                 break
             node = child
         self.memory.touch(path)
-        return Match(tuple(path), rows)
+        return PrefixMatch(tuple(path), rows)
 
     @staticmethod
     def _closest(node: Node, block: Tokens, layers: Sequence[int]) -> tuple[Node | None, int]:

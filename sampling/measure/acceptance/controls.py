@@ -14,11 +14,11 @@ from torch import Tensor
 from sampling.forward.caches.cache import RollbackCache
 from sampling.forward.causal_model import PromptReading
 from sampling.forward.runner import ModelRunner
-from sampling.measure.acceptance.estimate import Estimate, shares
+from sampling.measure.acceptance.estimate import IntervalEstimate, shares
 from sampling.measure.acceptance.fed import FedModel
 from sampling.measure.acceptance.met import Met
 from sampling.measure.acceptance.reading import GivenText
-from sampling.measure.acceptance.target_rows import Block
+from sampling.measure.acceptance.target_rows import TargetRows
 from sampling.measure.acceptance.walk import walk_along
 from sampling.measure.acceptance.walkers import FedWalker, Walker, target_itself
 from sampling.pair.pair import Pair
@@ -37,7 +37,7 @@ class Control:
     """
 
     name: str
-    found: Estimate
+    found: IntervalEstimate
     most: bool
     bound: float
 
@@ -57,7 +57,7 @@ class Shifted:
         """See `Walker`."""
         self._walker.begin(text)
 
-    def enter(self, met: Met, block: Block) -> None:
+    def enter(self, met: Met, block: TargetRows) -> None:
         """See `Walker`. The text's last row has none after it, and stays."""
         probs = None if block.probs is None else _later(block.probs)
         self._walker.enter(met, replace(block, best=_later(block.best), probs=probs))
@@ -150,7 +150,7 @@ def controls(
     ]
 
 
-def _first(mets: Sequence[Met], said: bool) -> Estimate:
+def _first(mets: Sequence[Met], said: bool) -> IntervalEstimate:
     chances = [(met.follow if said else met.accept)[met.drafted[:, 0], 0] for met in mets]
     parts = np.array([[np.nansum(chance)] for chance in chances])
     return shares(parts, np.array([[float((~np.isnan(chance)).sum())] for chance in chances]))[0]

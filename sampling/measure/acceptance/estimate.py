@@ -11,7 +11,7 @@ from sampling.measure.acceptance.met import Met, Numbers
 from utils.numbers.intervals import share_interval, studentised_ratio
 
 
-class Estimate(NamedTuple):
+class IntervalEstimate(NamedTuple):
     """A figure with its 95 % interval over texts, NaN where few know it, and of how many places it is."""
 
     value: float
@@ -85,33 +85,33 @@ def _sums(met: Met, mask: NDArray[np.bool_]) -> tuple[Numbers, ...]:
     )
 
 
-def conditional(sums: DepthSums) -> list[Estimate]:
+def conditional(sums: DepthSums) -> list[IntervalEstimate]:
     """Of the drafts whose predecessors were accepted, the share that is."""
     return shares(sums.hits, sums.drafted)
 
 
-def anywhere(sums: DepthSums) -> list[Estimate]:
+def anywhere(sums: DepthSums) -> list[IntervalEstimate]:
     """Of the drafts at all places, behind the text's own tokens: no easy place is picked by what came before."""
     return shares(sums.anywhere, sums.known)
 
 
-def first_there(sums: DepthSums) -> list[Estimate]:
+def first_there(sums: DepthSums) -> list[IntervalEstimate]:
     """Of the places where conditional drafts stand, how often a first draft would have been accepted."""
     return shares(sums.first, sums.drafted)
 
 
-def drafted(sums: DepthSums) -> list[Estimate]:
+def drafted(sums: DepthSums) -> list[IntervalEstimate]:
     """Of where drafting comes, how often there is a draft."""
     return shares(sums.drafted, sums.risk)
 
 
-def unconditional(sums: DepthSums) -> list[Estimate]:
+def unconditional(sums: DepthSums) -> list[IntervalEstimate]:
     """The survival with its interval: that of a share with the variance that the texts show."""
     whole = sums.risk[:, :1]
     return shares(*_around(sums.survival, sums.influence(), whole))
 
 
-def tokens_a_round(sums: DepthSums) -> list[Estimate]:
+def tokens_a_round(sums: DepthSums) -> list[IntervalEstimate]:
     """1 + S(1) + ... + S(gamma) for each gamma from 1 on: a round that begins anywhere, the target's token included."""
     values, influence = np.cumsum(sums.survival), np.cumsum(sums.influence(), axis=1)
     parts, wholes = _around(values, influence, sums.risk[:, :1])
@@ -119,7 +119,7 @@ def tokens_a_round(sums: DepthSums) -> list[Estimate]:
     return estimates(values + 1.0, low, high, wholes.sum(axis=0))
 
 
-def coverage(mets: Sequence[Met], k: int) -> list[Estimate]:
+def coverage(mets: Sequence[Met], k: int) -> list[IntervalEstimate]:
     """By depth, at all places: the target's mass on the drafter's k most likely tokens behind the text's own."""
     known = [met.drafted & ~np.isnan(met.accept) for met in mets]
     covers = [met.cover for met in mets]
@@ -137,14 +137,14 @@ def _around(values: Numbers, influence: Numbers, whole: Numbers) -> tuple[Number
     return values * wholes + influence * wholes.sum(axis=0), wholes
 
 
-def shares(parts: Numbers, wholes: Numbers) -> list[Estimate]:
+def shares(parts: Numbers, wholes: Numbers) -> list[IntervalEstimate]:
     low, high = share_interval(parts, wholes)
     return estimates(ratio(parts.sum(axis=0), wholes.sum(axis=0)), low, high, wholes.sum(axis=0))
 
 
-def estimates(values: Numbers, low: Numbers, high: Numbers, places: Numbers) -> list[Estimate]:
+def estimates(values: Numbers, low: Numbers, high: Numbers, places: Numbers) -> list[IntervalEstimate]:
     columns = zip(values, low, high, places, strict=True)
-    return [Estimate(*(float(number) for number in column)) for column in columns]
+    return [IntervalEstimate(*(float(number) for number in column)) for column in columns]
 
 
 def ratio(parts: Numbers, wholes: Numbers) -> Numbers:

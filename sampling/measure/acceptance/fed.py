@@ -6,13 +6,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from sampling.drafters.medusa_hydra import Heads
+from sampling.drafters.heads.medusa_hydra import Heads
 from sampling.forward.runner import Runner
 from sampling.heads.inference import RecurrentForward
 from sampling.heads.recurrent_runner import RecurrentRunner
 from sampling.heads.runner import HeadRunner
 from sampling.measure.acceptance.reading import GivenText, TextReading
-from sampling.measure.acceptance.target_rows import Block
+from sampling.measure.acceptance.target_rows import TargetRows
 
 
 class FedDrafter(Protocol):
@@ -28,7 +28,7 @@ class FedDrafter(Protocol):
         """Another text, whose blocks follow in order."""
         ...
 
-    def rows(self, block: Block, depth: int) -> Iterator[Tensor]:
+    def rows(self, block: TargetRows, depth: int) -> Iterator[Tensor]:
         """Raw logits `[k, V]` of the drafts at each depth, from 1 on, of the first k places of a block.
 
         They hold until the next depth. It ends where no place is left.
@@ -36,7 +36,7 @@ class FedDrafter(Protocol):
         ...
 
 
-def count(block: Block, depth: int, window: int) -> int:
+def count(block: TargetRows, depth: int, window: int) -> int:
     """How many places of a block, from its first, have a draft at a depth that ends within text and window."""
     end = min(len(block.text.answer), window - len(block.text.prompt))
     return max(0, min(block.stop, end - depth + 1) - block.start)
@@ -57,7 +57,7 @@ class FedModel:
         fits = len(text.prompt) < self._runner.window
         self._reading = TextReading(self._runner, text) if fits else None
 
-    def rows(self, block: Block, depth: int) -> Iterator[Tensor]:
+    def rows(self, block: TargetRows, depth: int) -> Iterator[Tensor]:
         """See `FedDrafter`."""
         window = self._runner.window
         end = min(block.stop + depth - 1, len(block.text.answer), window - len(block.text.prompt))
@@ -81,7 +81,7 @@ class FedHeads:
     def begin(self, text: GivenText) -> None:
         """See `FedDrafter`: nothing is kept."""
 
-    def rows(self, block: Block, depth: int) -> Iterator[Tensor]:
+    def rows(self, block: TargetRows, depth: int) -> Iterator[Tensor]:
         """See `FedDrafter`."""
         text, first = block.text.ids, len(block.text.prompt) + block.start
         states = block.states[self.layers[0]][first - 2 :]
@@ -108,7 +108,7 @@ class FedRecurrent:
         """See `FedDrafter`."""
         self._slot.crop(0)
 
-    def rows(self, block: Block, depth: int) -> Iterator[Tensor]:
+    def rows(self, block: TargetRows, depth: int) -> Iterator[Tensor]:
         """See `FedDrafter`. The rows of drafts last for one block."""
         window, prompt = self._runner.window, len(block.text.prompt)
         if not (many := count(block, 1, window)):
@@ -131,12 +131,12 @@ class FedRecurrent:
         places = torch.arange(rows, rows + many, device=device).unsqueeze(1)
         return torch.arange(self._slot.length, device=device) < places
 
-    def _read(self, block: Block, rows: int) -> None:
+    def _read(self, block: TargetRows, rows: int) -> None:
         """Rows of the text before the first of the block's places."""
         if rows > self._slot.length:
             self._slot.read(*self._entering(block, rows))
 
-    def _entering(self, block: Block, rows: int) -> tuple[Tensor, Tensor]:
+    def _entering(self, block: TargetRows, rows: int) -> tuple[Tensor, Tensor]:
         """Tokens and features of the text's rows that are not fed yet, so that there are so many."""
         here = slice(self._slot.length, rows)
         feature = self._runner.forward.read([block.states[layer][here] for layer in self.layers])

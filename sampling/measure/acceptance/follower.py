@@ -13,7 +13,7 @@ from sampling.forward.requests import run_single
 from sampling.forward.runner import WholeRunner
 from sampling.measure.acceptance.met import Met
 from sampling.measure.acceptance.reading import GivenText
-from sampling.measure.acceptance.target_rows import Block
+from sampling.measure.acceptance.target_rows import TargetRows
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence
 from sampling.start import begin
@@ -45,7 +45,7 @@ class Follower:
         self._seq = begin(self._target, rule, self._processor, text.prompt, room, self._stop, self._seed)
         self._begun = False
 
-    def places(self, block: Block) -> Iterator[tuple[int, Sequence]]:
+    def places(self, block: TargetRows) -> Iterator[tuple[int, Sequence]]:
         """Each place of a block with the sequence behind the text before it."""
         if not self._begun:
             self._seq.hidden = self._states(block, slice(0, len(block.text.prompt) - 1))
@@ -56,10 +56,10 @@ class Follower:
             yield place, self._seq
             self._commit(block, place)
 
-    def _states(self, block: Block, positions: slice) -> dict[int, Tensor]:
+    def _states(self, block: TargetRows, positions: slice) -> dict[int, Tensor]:
         return {layer: block.states[layer][positions] for layer in self.layers}
 
-    def _commit(self, block: Block, place: int) -> None:
+    def _commit(self, block: TargetRows, place: int) -> None:
         """The text's token, as a round without drafts gives it."""
         seq, token, at = self._seq, block.text.answer[place], len(block.text.prompt) + place
         round = Round(place, seq.position, self._depth, (), None, (), (), (), token, None, seq.runner.vocab_size)
@@ -83,7 +83,7 @@ class FedOneByOne:
         """See `FedDrafter`."""
         self._follower.begin(text)
 
-    def rows(self, block: Block, depth: int) -> Iterator[Tensor]:
+    def rows(self, block: TargetRows, depth: int) -> Iterator[Tensor]:
         """See `FedDrafter`."""
         chains = [self._chain(block, place, seq, depth) for place, seq in self._follower.places(block)]
         for place in range(depth):
@@ -92,7 +92,7 @@ class FedOneByOne:
                 return
             yield torch.cat(rows)
 
-    def _chain(self, block: Block, place: int, seq: Sequence, depth: int) -> list[Tensor]:
+    def _chain(self, block: TargetRows, place: int, seq: Sequence, depth: int) -> list[Tensor]:
         """Logits `[1, V]` at each depth behind one place."""
         drafter = cast(ForwardDrafter, self._follower.drafter)
         most = min(depth, drafter.room(seq), len(block.text.answer) - place)
@@ -104,7 +104,7 @@ class FedOneByOne:
         return rows
 
 
-def meet_own(met: Met, block: Block, follower: Follower) -> None:
+def meet_own(met: Met, block: TargetRows, follower: Follower) -> None:
     """Enter what a drafter meets whose drafts follow its own: copies, trees and hybrids.
 
     Raises `UserError` for drafts that were drawn, whose chance no single draw tells.
@@ -119,7 +119,7 @@ def meet_own(met: Met, block: Block, follower: Follower) -> None:
         _along(met, block, place, proposal)
 
 
-def _along(met: Met, block: Block, place: int, proposal: Proposal) -> None:
+def _along(met: Met, block: TargetRows, place: int, proposal: Proposal) -> None:
     """The path of the text through a proposal; what it leaves out is not known."""
     tokens, parents, node = proposal.tokens.tolist(), proposal.parent_rows, -1
     for depth in range(met.depth):
@@ -138,7 +138,7 @@ def _along(met: Met, block: Block, place: int, proposal: Proposal) -> None:
         node = children[said]
 
 
-def _masses(block: Block, place: int, tokens: Collection[int]) -> dict[int, float]:
+def _masses(block: TargetRows, place: int, tokens: Collection[int]) -> dict[int, float]:
     """The target's probability of each token at a place."""
     row = place - block.start
     if block.probs is None:

@@ -5,11 +5,11 @@ from torch import Tensor
 
 from sampling.measure.acceptance.fed import FedDrafter
 from sampling.measure.acceptance.met import TOP, Met
-from sampling.measure.acceptance.target_rows import Block
+from sampling.measure.acceptance.target_rows import TargetRows
 from utils.numbers.argmax import argmax
 
 
-def meet(met: Met, block: Block, drafter: FedDrafter, depth: int) -> None:
+def meet(met: Met, block: TargetRows, drafter: FedDrafter, depth: int) -> None:
     """Enter what a drafter meets at the places of a block, down to a depth."""
     for place, logits in enumerate(drafter.rows(block, depth)):
         here = slice(block.start, block.start + len(logits))
@@ -21,7 +21,7 @@ def meet(met: Met, block: Block, drafter: FedDrafter, depth: int) -> None:
         _look_wider(met, block, changed, place)
 
 
-def accepted(block: Block, changed: Tensor, place: int) -> Tensor:
+def accepted(block: TargetRows, changed: Tensor, place: int) -> Tensor:
     """The chance `[k]` that a draft of each row is accepted: sum of min(p, q), of points whether they are the same."""
     rows = slice(place, place + len(changed))
     if block.probs is None:
@@ -29,7 +29,7 @@ def accepted(block: Block, changed: Tensor, place: int) -> Tensor:
     return torch.minimum(block.processor.probabilities(changed), block.probs[rows]).sum(-1).clamp(max=1.0)
 
 
-def _chances(block: Block, changed: Tensor, place: int) -> tuple[Tensor, Tensor]:
+def _chances(block: TargetRows, changed: Tensor, place: int) -> tuple[Tensor, Tensor]:
     """What `Met` calls accept and follow, `[k]` each."""
     rows, said = slice(place, place + len(changed)), block.said(place + 1, len(changed))
     if block.probs is None:
@@ -41,7 +41,7 @@ def _chances(block: Block, changed: Tensor, place: int) -> tuple[Tensor, Tensor]
     return torch.minimum(p, q).sum(-1).clamp(max=1.0), follow
 
 
-def _look_wider(met: Met, block: Block, changed: Tensor, place: int) -> None:
+def _look_wider(met: Met, block: TargetRows, changed: Tensor, place: int) -> None:
     """Enter cover and rank."""
     assert met.cover is not None and met.rank is not None
     rows, said = slice(place, place + len(changed)), block.said(place + 1, len(changed))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sampling.measure.acceptance.estimate import Estimate, estimates, ratio, shares
+from sampling.measure.acceptance.estimate import IntervalEstimate, estimates, ratio, shares
 from sampling.measure.acceptance.met import Met, Numbers
 from utils.numbers.intervals import studentised_ratio
 
@@ -28,17 +28,17 @@ class RoundSums:
         places = np.array([[float(met.places)] for met in mets])
         return cls(places, np.array([[rounds] for rounds, _ in rows]), np.stack([accepted for _, accepted in rows]))
 
-    def tokens_a_round(self) -> Estimate:
+    def tokens_a_round(self) -> IntervalEstimate:
         """Tokens over rounds."""
         low, high = studentised_ratio(self.tokens, self.rounds, least=1.0)
         value = ratio(self.tokens.sum(axis=0), self.rounds.sum(axis=0))
         return estimates(value, low, high, self.rounds.sum(axis=0))[0]
 
-    def joint(self) -> list[Estimate]:
+    def joint(self) -> list[IntervalEstimate]:
         """By position, the share of all rounds that accept a draft there: what engines count."""
         return shares(self.accepted, np.broadcast_to(self.rounds, self.accepted.shape))
 
-    def conditional(self) -> list[Estimate]:
+    def conditional(self) -> list[IntervalEstimate]:
         """By position, of the rounds that accepted the drafts before, the share that accepts the one there."""
         before = np.concatenate([self.rounds, self.accepted[:, :-1]], axis=1)
         return shares(self.accepted, before)

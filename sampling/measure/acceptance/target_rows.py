@@ -42,7 +42,7 @@ class PlaceProcessor:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TargetRows:
     """Places `start` to `stop` of a text, and the target's rows from `start` up to the depth of drafts behind them.
 
     best: `[m]`, the target's most likely token. probs: `[m, V]`, its processed distribution; None under greedy, where
@@ -71,7 +71,7 @@ def blocks(
     stop: Collection[int],
     depth: int,
     layers: Sequence[int] = (),
-) -> Iterator[Block]:
+) -> Iterator[TargetRows]:
     """The blocks of a text. depth: drafts behind a place, whose rows a block has too. layers: whose states are read."""
     reading = TextReading(target, text, layers)
     at_places = PlaceProcessor(processor, text, target.vocab_size, target.device, stop)
@@ -81,4 +81,4 @@ def blocks(
         logits = reading.rows(start, min(end + depth, count))
         changed = at_places.changed(logits, start, start)
         probs = None if processor.greedy else at_places.probabilities(changed)
-        yield Block(text, start, end, logits, argmax(changed), probs, reading.states, at_places)
+        yield TargetRows(text, start, end, logits, argmax(changed), probs, reading.states, at_places)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from sampling.drafters.forward_drafter import ForwardDrafter
-from sampling.drafters.medusa_hydra import Heads
+from sampling.drafters.heads.medusa_hydra import Heads
 from sampling.heads.inference import RecurrentForward
 from sampling.heads.parallel_forward import HydraForward, MedusaForward
 from sampling.heads.recurrent_runner import RecurrentRunner
@@ -13,7 +13,7 @@ from sampling.measure.acceptance.follower import FedOneByOne, Follower, meet_own
 from sampling.measure.acceptance.meeting import meet
 from sampling.measure.acceptance.met import Met
 from sampling.measure.acceptance.reading import GivenText
-from sampling.measure.acceptance.target_rows import Block
+from sampling.measure.acceptance.target_rows import TargetRows
 from sampling.methods.tables import METHODS
 from sampling.pair.local_engine import LocalEngine
 from sampling.pair.pair import Pair
@@ -37,7 +37,7 @@ class Walker(Protocol):
         """Another text, whose blocks follow in order."""
         ...
 
-    def enter(self, met: Met, block: Block) -> None:
+    def enter(self, met: Met, block: TargetRows) -> None:
         """Enter what it meets at the places of a block."""
         ...
 
@@ -58,7 +58,7 @@ class FedWalker:
         """See `Walker`."""
         self.drafter.begin(text)
 
-    def enter(self, met: Met, block: Block) -> None:
+    def enter(self, met: Met, block: TargetRows) -> None:
         """See `Walker`."""
         meet(met, block, self.drafter, 1 if self.drafter.by_tokens else met.depth)
 
@@ -80,7 +80,7 @@ class OwnWalker:
         """See `Walker`."""
         self._follower.begin(text)
 
-    def enter(self, met: Met, block: Block) -> None:
+    def enter(self, met: Met, block: TargetRows) -> None:
         """See `Walker`."""
         meet_own(met, block, self._follower)
 

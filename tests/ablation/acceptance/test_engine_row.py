@@ -7,7 +7,7 @@ import pytest
 
 from ablation.acceptance.engine_row import EngineRow, differences, read_row, verdict
 from ablation.acceptance.paired import compare_acceptance
-from sampling.measure.acceptance.estimate import Estimate
+from sampling.measure.acceptance.estimate import IntervalEstimate
 from tests.refusals import refused
 from tests.sampling.measure.test_acceptance import hand
 
@@ -80,7 +80,11 @@ def test_a_page_without_rounds_and_a_file_without_rates_are_refused(tmp_path: Pa
         read_row(written(tmp_path, json.dumps(JSON["profile"])), tmp_path / "row")
 
 
-OURS = [Estimate(0.7, 0.65, 0.75, 400.0), Estimate(0.6, 0.54, 0.66, 280.0), Estimate(0.6, 0.52, 0.68, 168.0)]
+OURS = [
+    IntervalEstimate(0.7, 0.65, 0.75, 400.0),
+    IntervalEstimate(0.6, 0.54, 0.66, 280.0),
+    IntervalEstimate(0.6, 0.52, 0.68, 168.0),
+]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from ablation.report.gap.shares import gap_shares
-from ablation.results.traces.bounds import Along
+from ablation.results.traces.bounds import ReplayedAnswer
 from ablation.results.traces.gap import split
 from ablation.results.traces.gap.bayes import believed
 from ablation.results.traces.gap.host import TimedRule, reading_s
@@ -53,13 +53,13 @@ def planted(seed: int, says: Says, right: float = 0.6, prompt: int = 9) -> Draft
     return DraftWalk("speculative", {"length": LENGTH}, prompt, tokens, "length", tuple(ahead), "each", 64)
 
 
-def answers(says: Says, texts: int = 12) -> list[Along]:
+def answers(says: Says, texts: int = 12) -> list[ReplayedAnswer]:
     values = Settings()
     made = []
     for seed in range(1, texts + 1):
         record = SimpleNamespace(id=str(seed), target_weights="full")
         generation: Any = SimpleNamespace(record=record, prompt_ids=(1, 2, 3), values=values)
-        made.append(Along(generation, planted(seed, says), PRICE))
+        made.append(ReplayedAnswer(generation, planted(seed, says), PRICE))
     return made
 
 
@@ -225,4 +225,4 @@ def test_trees_have_no_gap() -> None:
     generation: Any = SimpleNamespace(record=SimpleNamespace(id="1", target_weights="full"), prompt_ids=())
     asked: Sequence[ReplayRequest] = [ReplayRequest(rule="svip")]
     with refused("trees", "draft_tree chain"):
-        list(split._split("mtp", [Along(generation, walk, PRICE)], asked, reading_s))
+        list(split._split("mtp", [ReplayedAnswer(generation, walk, PRICE)], asked, reading_s))

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from egag.drafter_chooser import DrafterChooser
+from egag.choosing.drafter_chooser import DrafterChooser
 from sampling.drafter import proposal_of
-from sampling.drafters.auto import AutoDrafter
-from sampling.drafters.joined import joined
+from sampling.drafters.combined.auto import AutoDrafter
+from sampling.drafters.combined.joined import joined
 from sampling.forward.requests import StepGenerator
 from sampling.forward.runner import ModelRunner
 from sampling.measure.metrics import RunMetrics

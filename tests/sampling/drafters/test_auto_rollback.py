@@ -9,7 +9,7 @@ import pytest
 from torch import Tensor
 
 from egag.rollback_price import FREE, RollbackPrice
-from sampling.drafters.auto import worth_trying
+from sampling.drafters.combined.auto import worth_trying
 from sampling.forward.caches.cache import RollbackCache
 from sampling.forward.runner import ModelRunner
 from sampling.methods.settings import Settings

@@ -15,7 +15,7 @@ from egag.length_rule import FixedGamma, GrowToGamma, LengthRule
 from egag.survival import SurvivalGamma
 from egag.tree_growth import TreeGrowth
 from sampling.drafters import best_first as file
-from sampling.drafters.best_first import Node, best_first, choices, likeliest
+from sampling.drafters.best_first import DraftNode, best_first, choices, likeliest
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.forward.requests import StepGenerator, run_single
 from sampling.forward.tree import depths
@@ -33,7 +33,7 @@ def marginals(depth: int, size: int, seed: int) -> Tensor:
     return 2.0 * torch.randn(depth, size, generator=torch.Generator().manual_seed(seed))
 
 
-def paths_of(nodes: Sequence[Node]) -> list[Path]:
+def paths_of(nodes: Sequence[DraftNode]) -> list[Path]:
     """The tokens from the text down to each node."""
     paths: list[Path] = []
     for node in nodes:
@@ -41,7 +41,7 @@ def paths_of(nodes: Sequence[Node]) -> list[Path]:
     return paths
 
 
-def grown(logits: Tensor, most: int, rule: LengthRule | None = None) -> list[Node]:
+def grown(logits: Tensor, most: int, rule: LengthRule | None = None) -> list[DraftNode]:
     return list(likeliest(choices(logits, most, rule or FixedGamma(9)), most))
 
 

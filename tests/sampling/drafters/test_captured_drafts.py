@@ -11,8 +11,8 @@ from torch import Tensor
 from egag.length_rule import FixedGamma
 from sampling.drafters.captured import DraftingPlan, captured_drafts
 from sampling.drafters.draft_tree import TreeShape
-from sampling.drafters.eagle_mtp import RecurrentDrafter
 from sampling.drafters.growth import DraftGrowth
+from sampling.drafters.heads.eagle_mtp import RecurrentDrafter
 from sampling.drafters.model import ModelDrafter
 from sampling.forward.graphs.further import Feed, FurtherForwards
 from sampling.forward.graphs.sequence_graphs import width_for

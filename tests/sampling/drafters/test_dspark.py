@@ -11,7 +11,7 @@ from egag.draft_distribution import DraftDistribution, Token
 from egag.length_rule import FixedGamma
 from sampling.distill.batches import TrainingBatch
 from sampling.distill.one_pass import DsparkTask
-from sampling.drafters.dspark import DsparkDrafter
+from sampling.drafters.heads.dspark import DsparkDrafter
 from sampling.forward.models import lean
 from sampling.forward.requests import run_batched, run_single
 from sampling.forward.runner import prefill

@@ -8,9 +8,9 @@ import torch
 from egag.choosing.hedge_chooser import HedgeChooser
 from egag.length_rule import FixedGamma
 from sampling.drafter import proposal_of
-from sampling.drafters.auto import COPIES
+from sampling.drafters.combined.auto import COPIES
+from sampling.drafters.combined.hedge import HedgeDrafter, _copied
 from sampling.drafters.forward_drafter import ForwardDrafter
-from sampling.drafters.hedge import HedgeDrafter, _copied
 from sampling.forward.requests import run_single
 from sampling.methods.settings import Settings
 from sampling.methods.tables import DRAFTERS, METHODS

@@ -13,7 +13,7 @@ from ngram_assisted.suffix import SuffixDrafter
 from ngram_assisted.suffix_text import TextTree
 from ngram_assisted.suffix_tree import Limits, LookaheadTree, best_draft
 from sampling.drafter import Drafter, proposal_of
-from sampling.drafters.hybrid import ExtendedDrafter, SuffixOrModelDrafter
+from sampling.drafters.combined.hybrid import ExtendedDrafter, SuffixOrModelDrafter
 from sampling.forward.runner import prefill
 from sampling.methods.settings import Settings
 from sampling.methods.tables import DRAFTERS, METHODS

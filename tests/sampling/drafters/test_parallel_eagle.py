@@ -18,7 +18,7 @@ from sampling.distill.start import start
 from sampling.distill.tasks import Task, feature_layers
 from sampling.drafter import proposal_of
 from sampling.drafters.draft_tree import TreeShape
-from sampling.drafters.parallel_eagle import ParallelEagleDrafter
+from sampling.drafters.heads.parallel_eagle import ParallelEagleDrafter
 from sampling.forward.models import lean
 from sampling.forward.requests import run_single
 from sampling.forward.runner import ModelRunner, prefill

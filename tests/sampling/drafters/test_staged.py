@@ -14,8 +14,8 @@ from scipy.stats import chisquare
 from egag.draft_distribution import DraftDistribution, LogitsDistribution, Token
 from egag.length_rule import FixedGamma, LengthRule
 from sampling.drafter import proposal_of
+from sampling.drafters.combined.staged import StagedDrafter
 from sampling.drafters.model import ModelDrafter
-from sampling.drafters.staged import StagedDrafter
 from sampling.forward.causal_model import Output
 from sampling.forward.requests import StepGenerator
 from sampling.forward.runner import ModelRunner, prefill

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from sampling.forward.caches import rollback
-from sampling.forward.caches.recurrent import RecurrentCache
-from sampling.forward.caches.rollback import EveryRow, Replay, Reread, Rollback
+from sampling.forward.caches.states import rollback
+from sampling.forward.caches.states.recurrent import RecurrentCache
+from sampling.forward.caches.states.rollback import EveryRow, Replay, Reread, Rollback
 from sampling.forward.caches.transformers_cache import IndexedLayer
 from sampling.forward.models.recurrent import MOST_UNREAD, RecurrentModel
 from sampling.forward.models.windows import Window

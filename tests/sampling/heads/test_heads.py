@@ -14,7 +14,7 @@ from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import feature_layers
 from sampling.distill.training import Schedule, Trainer
 from sampling.drafters.draft_tree import TreeShape, grow_tree
-from sampling.drafters.eagle_mtp import RecurrentDrafter
+from sampling.drafters.heads.eagle_mtp import RecurrentDrafter
 from sampling.forward.models import lean
 from sampling.forward.requests import StepGenerator, run_single
 from sampling.forward.runner import ModelRunner, prefill

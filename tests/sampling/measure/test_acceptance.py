@@ -14,7 +14,7 @@ from sampling.measure.acceptance.estimate import DepthSums
 from sampling.measure.acceptance.met import Met
 from sampling.measure.acceptance.reading import GivenText
 from sampling.measure.acceptance.rounds import RoundSums
-from sampling.measure.acceptance.target_rows import Block
+from sampling.measure.acceptance.target_rows import TargetRows
 from sampling.measure.acceptance.trees import RankTree, on_tree
 from sampling.measure.acceptance.walk import walk_along
 from sampling.measure.acceptance.walkers import FedWalker, Walker, target_itself, walker
@@ -236,7 +236,7 @@ class Leaking:
     def begin(self, text: GivenText) -> None:
         pass
 
-    def enter(self, met: Met, block: Block) -> None:
+    def enter(self, met: Met, block: TargetRows) -> None:
         FedWalker(_Shown()).enter(met, block)
 
     def end(self, met: Met) -> None:
@@ -250,7 +250,7 @@ class _Shown:
     def begin(self, text: GivenText) -> None:
         pass
 
-    def rows(self, block: Block, depth: int) -> list[Tensor]:
+    def rows(self, block: TargetRows, depth: int) -> list[Tensor]:
         return [
             torch.nn.functional.one_hot(
                 block.said(2, 1).new_tensor(block.text.answer[block.start + 1 : block.stop]), 261

@@ -10,7 +10,7 @@ import pytest
 
 from egag.cost_model import CostModel
 from egag.draft_distribution import DraftDistribution, RecordedDistribution, Token
-from egag.heuristic import HeuristicGamma
+from egag.feedback.heuristic import HeuristicGamma
 from egag.length_rule import FixedGamma, LengthRule
 from egag.rollback_price import FREE, RollbackPrice, TakenBack
 from egag.stopping.confidence import ConfidenceGamma
@@ -33,7 +33,7 @@ from sampling.measure.replay.expected import expected_accepted
 from sampling.measure.replay.simulator import is_simulator, simulator_row, simulator_walks
 from sampling.methods.settings import Settings
 from sampling.methods.tables import METHODS
-from sampling.pair.kept_drafting import KeptDrafting
+from sampling.pair.kept.drafting import KeptDrafting
 from sampling.pair.pair_engine import PairEngine
 from tests.conformance.toy import PROMPT as TOY
 from tests.conformance.toy import toy_pair

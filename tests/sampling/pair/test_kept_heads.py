@@ -8,7 +8,7 @@ from weakref import ref
 
 import pytest
 
-from sampling.pair.kept_heads import KeptHeads
+from sampling.pair.kept.heads import KeptHeads
 from sampling.pair.pair_engine import PairEngine
 from tests.emulated_graphs import emulate
 from tests.sampling.forward.test_graph_memory import TREE, pair_of, said

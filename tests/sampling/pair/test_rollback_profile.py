@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from egag.rollback_price import FREE, RollbackPrice
-from sampling.forward.caches.rollback import Reread
+from sampling.forward.caches.states.rollback import Reread
 from sampling.forward.models.recurrent import RecurrentModel
 from sampling.forward.runner import ModelRunner
 from sampling.loading.adapt import adapted

@@ -8,13 +8,13 @@ import torch
 
 from egag.length_rule import FixedGamma
 from sampling.batch import Batch, decode_many
-from sampling.live_text import Request
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import PARAMETERS, Settings
 from sampling.methods.tables import METHODS
 from sampling.methods.verifiers import make_verifier
 from sampling.proof.memo import memorised
 from sampling.proposal import Proposal
+from sampling.scheduling.live_text import Request
 from sampling.verify.synthetic import SyntheticVerifier
 from tests.conformance import suite
 from tests.conformance.matrix import build_drafter

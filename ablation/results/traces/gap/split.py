@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ablation.results.traces.bounds import Along, along_answers, by_drafter
+from ablation.results.traces.bounds import ReplayedAnswer, along_answers, by_drafter
 from ablation.results.traces.gap.bayes import Believed, Numbers, believed
 from ablation.results.traces.gap.host import Reading, TimedRule, reading_s
 from ablation.results.traces.gap.lengths import best_runs, survival
@@ -91,7 +91,9 @@ def gaps(replays: Replays, asked: Sequence[ReplayRequest], reading: Reading = re
     return Gaps(tuple(found), tuple(notes))
 
 
-def _split(name: str, answers: Sequence[Along], asked: Sequence[ReplayRequest], reading: Reading) -> Iterator[TextGap]:
+def _split(
+    name: str, answers: Sequence[ReplayedAnswer], asked: Sequence[ReplayRequest], reading: Reading
+) -> Iterator[TextGap]:
     """The gaps of one drafter. Raises `UserError` for trees, and where texts are too few."""
     walks, prices = [one.walk for one in answers], [one.price for one in answers]
     if any(walk.trees for walk in walks):
@@ -116,7 +118,7 @@ def _split(name: str, answers: Sequence[Along], asked: Sequence[ReplayRequest], 
 class _Known:
     """Chances and seconds by sets of columns, each computed once."""
 
-    def __init__(self, answers: Sequence[Along], texts: Sequence[WalkSignals]) -> None:
+    def __init__(self, answers: Sequence[ReplayedAnswer], texts: Sequence[WalkSignals]) -> None:
         self._answers, self._texts = answers, texts
         self._found: dict[tuple[str, ...], tuple[Believed, list[float]]] = {}
 
@@ -140,7 +142,9 @@ def _rule_name(request: ReplayRequest) -> str:
     return request.rule
 
 
-def _played(answers: Sequence[Along], request: ReplayRequest, reading: Reading) -> Iterator[tuple[float, float]]:
+def _played(
+    answers: Sequence[ReplayedAnswer], request: ReplayRequest, reading: Reading
+) -> Iterator[tuple[float, float]]:
     """Predicted seconds of each answer under a rule that goes on from text to text, and its host time."""
     earlier: LengthRule | None = None
     for one in answers:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sampling.drafters.chains import ChainSteps
-from sampling.drafters.head_drafter import HeadDrafter, HeadState
+from sampling.drafters.heads.head_drafter import HeadDrafter, HeadState
 from sampling.forward.caches.attention_metadata import wanted_rows
 from sampling.forward.graphs.further import FurtherForwards
 from sampling.forward.requests import StepGenerator

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from egag.draft_distribution import LogitsDistribution
 from egag.length_rule import LengthRule
-from sampling.drafters.crossing_drafter import CrossingDrafter
+from sampling.drafters.crossings.crossing_drafter import CrossingDrafter
 from sampling.drafters.drawing import BEST
 from sampling.forward.requests import ForwardRequest, StepGenerator
 from sampling.proposal import Proposal

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from sampling.forward.caches.states_view import Place, StatesView, conv_behind
+from sampling.forward.caches.states.states_view import Place, StatesView, conv_behind
 from sampling.forward.scans.scan import SHORT, Scan
 
 _MOST = SHORT

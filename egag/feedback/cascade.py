@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 
-from egag.bandit import Arm
+from egag.bandits.bandit import Arm
 from egag.length_rule import LengthRule
 from utils.events import Round
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
 
-from egag.acceptance import AcceptanceEstimator, Features
 from egag.cost_model import CostModel
+from egag.estimates.acceptance import AcceptanceEstimator, Features
+from egag.estimates.online_cost_model import OnlineCostModel
 from egag.expected_round import ExpectedRound, ExplorationBudget, best_length, expected_tokens
-from egag.online_cost_model import OnlineCostModel
 from egag.rollback_price import NOTHING_TAKEN, TakenBack
 from utils.events import Round
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from sampling.drafters.head_drafter import HeadDrafter, HeadState
+from sampling.drafters.heads.head_drafter import HeadDrafter, HeadState
 from sampling.forward.requests import StepGenerator
 from sampling.heads.one_pass_forward import OnePassForward, OnePassRunner, OnePassSlot
 from sampling.sequence import Sequence

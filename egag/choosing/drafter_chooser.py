@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from egag.acceptance import AcceptanceEstimator
 from egag.cost_model import ASSUMED_COSTS, CostModel
-from egag.estimator_state import EstimatorState
+from egag.estimates.acceptance import AcceptanceEstimator
+from egag.estimates.estimator_state import EstimatorState
+from egag.estimates.online_cost_model import OnlineCostModel
 from egag.expected_round import ExpectedRound, ExplorationBudget
 from egag.length_rule import LengthRule
-from egag.online_cost_model import OnlineCostModel
 from egag.survival import SurvivalGamma
 from utils.events import Round
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from egag.cost_model import CostModel
 from sampling.forward.prefixes.use import Prefixes
 from sampling.forward.sharing import SlotRunner
-from sampling.reading import Reading
+from sampling.scheduling.reading import Reading
 from sampling.sequence import Sequence
 from utils.errors import UserError
 from utils.events import FailedText, Round

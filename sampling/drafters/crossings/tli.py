@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from sampling.drafters.crossing_drafter import CrossingDrafter
+from sampling.drafters.crossings.crossing_drafter import CrossingDrafter
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.forward.requests import StepGenerator
 from sampling.forward.runner import Runners

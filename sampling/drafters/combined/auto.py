@@ -4,16 +4,16 @@ from collections import abc
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from egag.choosing.drafter_chooser import DrafterChooser
 from egag.cost_model import ASSUMED_COSTS, CostModel
-from egag.drafter_chooser import DrafterChooser
 from egag.expected_round import ExpectedRound, TruncatedProposal
 from egag.length_rule import LengthRule
 from egag.survival import SurvivalGamma
 from sampling.drafter import Drafter, stepwise
+from sampling.drafters.combined.hybrid import ScoredCopier
+from sampling.drafters.combined.joined import joined
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.grammar import forced
-from sampling.drafters.hybrid import ScoredCopier
-from sampling.drafters.joined import joined
 from sampling.forward.requests import StepGenerator
 from sampling.methods.tables import MODELS
 from sampling.pair.drafting_pair import DraftingPair

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from egag.choosing.hedge_chooser import HedgeChooser, judged_by
 from egag.length_rule import LengthRule
-from sampling.drafters.auto import COPIES, AutoDrafter
+from sampling.drafters.combined.auto import COPIES, AutoDrafter
 from sampling.forward.requests import StepGenerator
 from sampling.proposal import Proposal
 from sampling.sequence import Sequence

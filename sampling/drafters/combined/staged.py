@@ -11,7 +11,7 @@ from egag.draft_distribution import LogitsDistribution
 from egag.length_rule import FixedGamma, LengthRule
 from sampling import loop
 from sampling.drafter import Drafter, stepwise
-from sampling.drafters.hybrid import Copier
+from sampling.drafters.combined.hybrid import Copier
 from sampling.drafters.model import ModelDrafter
 from sampling.forward.causal_model import Output
 from sampling.forward.requests import StepGenerator

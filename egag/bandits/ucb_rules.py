@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Self
 
-from egag.bandit import Bandit
+from egag.bandits.bandit import Bandit
 from egag.cost_model import CostModel
 from egag.delegating import DelegatingRule
 from egag.length_rule import LengthRule

@@ -1,6 +1,6 @@
 """UCB1 over draft lengths (BanditSpec, arXiv 2505.15141): a bandit whose reward is tokens per second."""
 
-from egag.bandit import Bandit
+from egag.bandits.bandit import Bandit
 from egag.length_rule import LengthRule
 from utils.events import Round
 

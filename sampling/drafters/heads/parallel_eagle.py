@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from egag.length_rule import LengthRule
-from sampling.drafters.head_drafter import HeadDrafter, HeadState
+from sampling.drafters.heads.head_drafter import HeadDrafter, HeadState
 from sampling.forward.requests import StepGenerator
 from sampling.heads.inference import RecurrentForward
 from sampling.heads.recurrent_runner import RecurrentRunner, RecurrentSlot

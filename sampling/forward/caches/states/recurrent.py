@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
-from sampling.forward.caches.rollback import Base, Reread, Rollback, States
-from sampling.forward.caches.states_view import Place, StatesView
+from sampling.forward.caches.states.rollback import Base, Reread, Rollback, States
+from sampling.forward.caches.states.states_view import Place, StatesView
 from sampling.forward.caches.transformers_cache import ChainCache
 
 

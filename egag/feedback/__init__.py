@@ -1,0 +1,1 @@
+"""Rules that adapt the draft length to how many drafts were accepted."""

@@ -1,0 +1,1 @@
+"""Drafters made of others: chosen by round, extended, joined, or in stages."""

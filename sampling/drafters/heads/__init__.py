@@ -1,0 +1,1 @@
+"""Drafters with heads over the states of the target."""

@@ -1,0 +1,1 @@
+"""Recurrent states of a text, which cannot forget a token: kept before drafts, and taken back."""
