@@ -42,7 +42,8 @@ class ConvertedTokenizer:
     @property
     def all_special_ids(self) -> list[int]:
         """See `Tokenizer`; each once."""
-        return self.convert_tokens_to_ids(list(dict.fromkeys(self._specials.values())))
+        ids: list[int] = self.convert_tokens_to_ids(list(dict.fromkeys(self._specials.values())))
+        return ids
 
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:

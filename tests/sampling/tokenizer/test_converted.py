@@ -57,7 +57,7 @@ FULL = (
     "{% generation %}{{ m['content'] }}{% endgeneration %}{{ m.tool_calls | tojson(indent=1) if m.tool_calls }}\n"
     "{% set seen.first = false %}{% endfor %}{{ seen.first }}{{ 'name' in messages[-2] if messages | length > 1 }}"
     "{{ tools | tojson if tools }}{{ dict(a=1) }}{{ documents is none }}{{ strftime_now('%Y') }}"
-    "{{ dict(messages[0], role='x') | tojson }}{{ add_generation_prompt }}"
+    "{{ dict(messages[0]) | length }}{{ add_generation_prompt }}"
 )
 TRIMS = "{% for m in messages %}{{ m['content'] | trim }}!{% endfor %}"
 TEMPLATES = (None, CHAT, THINKS, GRANITE, FULL, TRIMS)
