@@ -18,6 +18,9 @@ class Tokenizer(Protocol):
 
     chat_template: Any
 
+    def __hash__(self) -> int:
+        """By identity: what is made of one is kept for it."""
+
     def __len__(self) -> int:
         """How many tokens it has, added ones included."""
 
