@@ -7,6 +7,7 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from sampling.grammar.spelling import compiled
+from sampling.tokenizer.converted import ConvertedTokenizer
 from utils.errors import UserError
 from utils.text import first_line
 
@@ -44,16 +45,22 @@ def vocabulary_of(tokenizer: Any, size: int, stop: frozenset[int]) -> GrammarVoc
 
     It takes about a second and is kept. Raises `UserError` for a tokenizer that llguidance cannot read.
     """
-    from llguidance.hf import from_tokenizer
-
     known = max(size, len(tokenizer))
     own = tokenizer.eos_token_id
     ends = sorted(end for end in stop if end < known) or ([] if own is None else [own])
     try:
-        return GrammarVocabulary(from_tokenizer(tokenizer, n_vocab=known, eos_token=ends), ends)
+        return GrammarVocabulary(_read(tokenizer, known, ends), ends)
     except Exception as error:
         kind = type(tokenizer).__name__
         raise UserError(
             f"grammar given, and llguidance cannot read the tokenizer {kind}: {first_line(error)}; expected a fast "
             "tokenizer (tokenizer.json) with an end-of-text token, or grammar off"
         ) from None
+
+
+def _read(tokenizer: Any, size: int, ends: list[int]) -> LLTokenizer:
+    if isinstance(tokenizer, ConvertedTokenizer):
+        return LLTokenizer(tokenizer.backend_tokenizer.to_str(), n_vocab=size, eos_token=ends)
+    from llguidance.hf import from_tokenizer  # with transformers
+
+    return from_tokenizer(tokenizer, n_vocab=size, eos_token=ends)

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 
@@ -28,14 +29,13 @@ from sampling.loading.refusals.contents import (
     refuse_untrained,
     unused_weights,
 )
+from sampling.loading.refusals.damage import read_object
 from sampling.loading.refusals.explained import explained, folder_of, reading, within_memory
 from sampling.loading.stop import neutral, refuse_broken_settings, stop_ids
 from sampling.pair.model_info import ModelInfo
+from sampling.tokenizer.contract import Tokenizer
+from sampling.tokenizer.converted import converted_tokenizer
 from utils.errors import UserError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 
 # transformers patches its own classes while it loads. Two threads that do so at once leave them patched, and then
 # no output matrix of the process is tied to its embedding again: it stays empty memory.
@@ -65,7 +65,7 @@ class LoadedModel:
     """
 
     model: CausalModel
-    tokenizer: "PreTrainedTokenizerBase"
+    tokenizer: Tokenizer
     stop: frozenset[int]
     info: ModelInfo
     notes: tuple[str, ...] = ()
@@ -75,33 +75,47 @@ class LoadedModel:
 def load_model(origin: ModelOrigin, place: Placement, trust_remote_code: bool = False) -> LoadedModel:
     """Load one language model. Raises `UserError` for one that cannot be had, is unfit or does not fit in memory."""
     with undisturbed(origin, trust_remote_code):
-        return converted(origin, place, lean_folder) or _checkpoint(origin, place, trust_remote_code)
+        ours = converted(origin, place, lean_folder)
+        if ours is not None:
+            return ours
+        with quiet():
+            return _checkpoint(origin, place, trust_remote_code)
 
 
 @contextmanager
 def undisturbed(origin: ModelOrigin, trust: bool) -> Iterator[None]:
-    """Around whatever reads a model: no other does meanwhile, transformers says nothing, and errors are `UserError`."""
-    with _ONE_AT_A_TIME, explained(origin, trust), quiet():
+    """Around whatever reads a model: no other does meanwhile, and errors are `UserError`."""
+    with _ONE_AT_A_TIME, explained(origin, trust):
         yield
 
 
 def converted(origin: ModelOrigin, place: Placement, read: Reader) -> LoadedModel | None:
     """A folder that this program converted; its tokenizer is read beside the weights, to save a third of a second."""
-    from transformers import GenerationConfig, PreTrainedTokenizerFast
-
-    if not origin.local or not (Path(origin.place) / META).is_file():
+    folder = Path(origin.place)
+    if not origin.local or not (folder / META).is_file():
         return None
-
     with reading(origin, "it", False):
         with ThreadPoolExecutor(1) as pool:
-            tokens = pool.submit(PreTrainedTokenizerFast.from_pretrained, origin.place)
-            model = read(Path(origin.place), place.device, place.dtype, place.weights)
+            tokens = pool.submit(tokenizer_of, folder)
+            model = read(folder, place.device, place.dtype, place.weights)
             tokenizer = tokens.result()
-        settings = GenerationConfig.from_pretrained(origin.place)
+        settings = SimpleNamespace(**read_object(folder / "generation_config.json"))
     if model is None:
         return None
     stop, odd = stop_ids(origin.name, tokenizer, model.vocab_size, settings)
     return LoadedModel(model, tokenizer, stop, info_of(origin, model, "lean forward", place.weights), odd)
+
+
+def tokenizer_of(folder: Path) -> Tokenizer:
+    """The tokenizer of a converted folder: ours, or that of transformers where it would add something to the file."""
+    ours = converted_tokenizer(folder)
+    if ours is not None:
+        return ours
+    from transformers import PreTrainedTokenizerFast
+
+    with quiet():
+        theirs: Tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    return theirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +123,7 @@ class UnreadCheckpoint:
     """A checkpoint whose weights nobody has read yet. shared: how transformers is to read all of its files."""
 
     config: Any
-    tokenizer: "PreTrainedTokenizerBase"
+    tokenizer: Tokenizer
     shared: dict[str, Any]
 
 

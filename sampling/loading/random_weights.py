@@ -1,7 +1,6 @@
 """Models of any shape with random weights: what forwards cost without a checkpoint. Their text means nothing."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -14,7 +13,7 @@ from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models import lean
 from sampling.forward.models.decoders.table import DECODERS
 from sampling.forward.models.lean import LeanModel
-from sampling.loading.checkpoint import LoadedModel, Placement
+from sampling.loading.checkpoint import LoadedModel, Placement, tokenizer_of
 from sampling.loading.embedded import embedded_gguf
 from sampling.loading.gguf.cache import converted
 from sampling.loading.options import RANDOM
@@ -138,9 +137,7 @@ def _refuse_too_large(name: str, numbers: int, place: Placement) -> None:
 
 def _tokenizer(name: str, vocab_size: int, progress: Progress) -> Any:
     """The embedded default's: prompts need one, and answers are read by nobody."""
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(str(Path(converted(embedded_gguf(progress), progress))))
+    tokenizer = tokenizer_of(converted(embedded_gguf(progress), progress))
     if len(tokenizer) > vocab_size:
         raise UserError(f"{name}: vocab_size {vocab_size:,} given; expected {len(tokenizer):,} or more")
     return tokenizer

@@ -4,10 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
-
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
 from sampling.pair.prompt_ids import all_variables, refuse_long, values_told
+from sampling.tokenizer.contract import Tokenizer
 from utils.errors import UserError
 from utils.text import first_line
 
@@ -18,7 +17,7 @@ Message = Mapping[str, Any]
 
 
 def conversation_ids(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     name: str,
     window: int,
     messages: Sequence[Message],
@@ -48,7 +47,7 @@ def conversation_ids(
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
-def reads_tools(tokenizer: PreTrainedTokenizerBase) -> bool:
+def reads_tools(tokenizer: Tokenizer) -> bool:
     """Whether the chat template reads `tools`."""
     return "tools" in all_variables(tokenizer)
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from torch import nn
-from transformers import PreTrainedTokenizerBase
 
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.invariance import Invariant, batch_invariant_here, within_its_price
@@ -15,6 +14,7 @@ from sampling.forward.kernels.shape_check import LayerSizes
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, WholeRunner
 from sampling.forward.triton.steps import TritonSteps
+from sampling.tokenizer.contract import Tokenizer
 from utils.errors import UserError
 
 _ASK = "infer.py invariance says where"
@@ -80,7 +80,7 @@ def triton_kernels(runner: WholeRunner) -> str | None:
 
 
 def batch_invariant(
-    model: CausalModel, info: ModelInfo, wanted: str, tokenizer: PreTrainedTokenizerBase
+    model: CausalModel, info: ModelInfo, wanted: str, tokenizer: Tokenizer
 ) -> tuple[CausalModel, ModelInfo, str | None]:
     """The model with rows that do not depend on each other, where `LoadOptions.batch_invariant` wants them.
 
@@ -104,7 +104,7 @@ def batch_invariant(
     return model.with_batch_invariance(False), info, why
 
 
-def checked_in_one_width(runner: ModelRunner, info: ModelInfo, tokenizer: PreTrainedTokenizerBase) -> ModelInfo:
+def checked_in_one_width(runner: ModelRunner, info: ModelInfo, tokenizer: Tokenizer) -> ModelInfo:
     """What is known of a model whose forwards all have one width. Raises `UserError` where rows differ even so."""
     if batch_invariant_here(runner, _about(cast(Invariant, runner.model), info), probe_ids(tokenizer)):
         return replace(info, graphs=True, batch_invariant=True)
@@ -114,7 +114,7 @@ def checked_in_one_width(runner: ModelRunner, info: ModelInfo, tokenizer: PreTra
     )
 
 
-def probe_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def probe_ids(tokenizer: Tokenizer) -> list[int]:
     """Ids of a text on whose states rows are compared."""
     return list(tokenizer.encode(_TEXT))
 

@@ -6,8 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from transformers import PreTrainedTokenizerBase
-
 from sampling.forward.kernels.formats import FORMATS, FULL, refuse_format
 from sampling.forward.kernels.int8 import Int8Linear, in_int8
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
@@ -29,6 +27,7 @@ from sampling.pair.kept.heads import KeptHeads
 from sampling.pair.model_info import ModelInfo, batch_invariant, checked_in_one_width, compiled
 from sampling.pair.profile import LatencyProfile
 from sampling.pair.prompt_ids import prompt_ids, values_told
+from sampling.tokenizer.contract import Tokenizer
 from sampling.vocabularies.crossing import AUTO, Crossing
 from utils.errors import UserError
 from utils.parameter import Values
@@ -55,7 +54,7 @@ class Pair:
 
     target: WholeRunner
     drafter: WholeRunner | None
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: Tokenizer
     stop: frozenset[int]
     target_info: ModelInfo
     drafter_info: ModelInfo | None = None

@@ -3,27 +3,20 @@
 import json
 from collections.abc import Sequence
 from functools import lru_cache
-from inspect import signature
 from typing import Any
 
 from jinja2 import TemplateError
 from jinja2.meta import find_undeclared_variables
-from transformers import PreTrainedTokenizerBase
-from transformers.utils.chat_template_utils import _compile_jinja_template
 
 from sampling.methods.chat_template import UNTOLD, TemplateVariables
+from sampling.tokenizer.contract import ARGUMENTS, SPECIALS, Tokenizer
+from sampling.tokenizer.template import compiled
 from utils.errors import UserError
 
 # More than tokens stand for on average in any text.
 _CHARACTERS_A_TOKEN = 100
-# What transformers fills in itself.
-_FILLED = frozenset(
-    {
-        "messages",
-        *signature(PreTrainedTokenizerBase.apply_chat_template).parameters,
-        *PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES,
-    }
-)
+# What a tokenizer fills in itself.
+_FILLED = frozenset({"messages", *ARGUMENTS, *SPECIALS})
 
 
 def messages_of(turns: Sequence[str], system: str | None = None) -> list[dict[str, str]]:
@@ -34,7 +27,7 @@ def messages_of(turns: Sequence[str], system: str | None = None) -> list[dict[st
 
 
 def prompt_ids(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: Tokenizer,
     name: str,
     window: int,
     turns: Sequence[str],
@@ -62,7 +55,7 @@ def prompt_ids(
 
 
 def values_told(
-    tokenizer: PreTrainedTokenizerBase, name: str, variables: TemplateVariables, templated: bool, chat: bool
+    tokenizer: Tokenizer, name: str, variables: TemplateVariables, templated: bool, chat: bool
 ) -> dict[str, Any]:
     """The values by the names of variables that the model's template reads. Raises `UserError` as `chosen` does."""
     if not variables:
@@ -77,12 +70,12 @@ def _without(chat: bool) -> str:
     return "has no chat template" if chat else "is asked without its chat template"
 
 
-def read_variables(tokenizer: PreTrainedTokenizerBase) -> frozenset[str]:
+def read_variables(tokenizer: Tokenizer) -> frozenset[str]:
     """The variables that the chat template reads and nobody else fills in. Raises `UserError` for a broken template."""
     return all_variables(tokenizer) - _FILLED - {*tokenizer.special_tokens_map}
 
 
-def all_variables(tokenizer: PreTrainedTokenizerBase) -> frozenset[str]:
+def all_variables(tokenizer: Tokenizer) -> frozenset[str]:
     """All variables that the chat template reads. Raises `UserError` for a broken template."""
     try:
         return _variables(tokenizer.get_chat_template())
@@ -92,12 +85,12 @@ def all_variables(tokenizer: PreTrainedTokenizerBase) -> frozenset[str]:
 
 @lru_cache(maxsize=8)
 def _variables(template: str) -> frozenset[str]:
-    environment = _compile_jinja_template(template).environment
+    environment = compiled(template).environment
     return frozenset(find_undeclared_variables(environment.parse(template)))
 
 
 def _in_template(
-    tokenizer: PreTrainedTokenizerBase, name: str, turns: Sequence[str], system: str | None, values: dict[str, Any]
+    tokenizer: Tokenizer, name: str, turns: Sequence[str], system: str | None, values: dict[str, Any]
 ) -> str:
     """The conversation in the model's template, which opens the answer."""
     try:
@@ -119,7 +112,7 @@ def _in_template(
     return text
 
 
-def _rendered(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], values: dict[str, Any]) -> str:
+def _rendered(tokenizer: Tokenizer, messages: list[dict[str, str]], values: dict[str, Any]) -> str:
     return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **values))
 
 

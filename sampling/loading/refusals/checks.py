@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sampling.forward.models.encoder_decoder.families import FAMILIES, RECOMPUTED
 from sampling.loading.refusals.reasons import known_reason
 from utils.errors import UserError
 
@@ -36,6 +35,9 @@ def _reason(config: Any) -> str | None:
     if known:
         return known
     if has_encoder(config):
+        # With transformers' model code, which a converted checkpoint needs not.
+        from sampling.forward.models.encoder_decoder.families import FAMILIES, RECOMPUTED
+
         return (
             None
             if config.model_type in (*FAMILIES, *RECOMPUTED)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import try_to_load_from_cache
 
 from sampling.loading.gguf.cache import META
 from sampling.loading.origin import ALLOWED, ModelOrigin, beside
@@ -76,6 +75,8 @@ def folder_of(origin: ModelOrigin) -> Path | None:
     """Where the files of a checkpoint lie; None for one of the hub that is not in its cache."""
     if origin.local:
         return Path(origin.place)
+    from huggingface_hub import try_to_load_from_cache
+
     cached = try_to_load_from_cache(origin.place, "config.json")
     return Path(cached).parent if isinstance(cached, str) else None
 

@@ -25,6 +25,7 @@ from sampling.loading.checkpoint import (
     undisturbed,
 )
 from sampling.loading.fast_load import converted_shape
+from sampling.loading.gguf.convert import quiet
 from sampling.loading.origin import ModelOrigin
 from sampling.loading.quantized import stored_as
 from sampling.loading.refusals.checks import has_encoder
@@ -48,7 +49,7 @@ def load_part(origin: ModelOrigin, place: Placement, trust: bool, group: Process
 
 
 def _tried(origin: ModelOrigin, trust: bool, rest: Rest) -> tuple[LoadedModel, Landmarks]:
-    with undisturbed(origin, trust):
+    with undisturbed(origin, trust), quiet():
         loaded = rest()
         landmarks = {name: whole(weight) for name, weight in loaded.model.landmarks().items()}
     return loaded, landmarks
@@ -56,7 +57,7 @@ def _tried(origin: ModelOrigin, trust: bool, rest: Rest) -> tuple[LoadedModel, L
 
 def _read(origin: ModelOrigin, place: Placement, trust: bool, group: ProcessGroup) -> Rest:
     """What does not take the other processes, and then what does."""
-    with undisturbed(origin, trust):
+    with undisturbed(origin, trust), quiet():
         if (ours := converted(origin, place, partial(_converted_part, group, origin))) is not None:
             return partial(_over, ours, group)
         about = described(origin, place, trust)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
 from safetensors import safe_open
 from torch import Tensor
 
@@ -73,5 +72,7 @@ def weight_files(origin: ModelOrigin, local_files_only: bool) -> dict[str, Path]
 
 def _fetched(hub_id: str, local_files_only: bool) -> str:
     """The folder of a hub's model in the cache, with its weights."""
+    from huggingface_hub import snapshot_download
+
     wanted = ["*.json", "model*.safetensors"]
     return str(snapshot_download(hub_id, allow_patterns=wanted, local_files_only=local_files_only))

