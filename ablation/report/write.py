@@ -88,8 +88,8 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
         pairs.to_csv(folder / "pairs.csv", index=False)
         if matrix:
             matrix.matrix.frame().to_csv(folder / "matrix.csv", index=False)
-        for section in filter(None, (many, matrix and matrix.section)):
-            for plot in section.plots:
+        for section in (many, matrix.section if matrix else None):
+            for plot in section.plots if section else ():
                 plot.save(folder)
         first = [section for section in (hosts, engines, formats, many, energy_section(frame)) if section]
         sections = (

@@ -100,7 +100,7 @@ def matrix_of(frame: pd.DataFrame) -> Matrix | None:
     judged |= {key: judge([sample])[0] for key, sample in samples.items() if _name(key) == CONTROL}
     texts = _texts(rows)
     needed = max(FEWEST, enough(len(asked)))
-    cells = {key: _cell(key, found, texts.loc[key], needed) for key, found in judged.items()}
+    cells: dict[Any, MatrixCell] = {key: _cell(key, found, texts.loc[key], needed) for key, found in judged.items()}
     return Matrix(tuple(cells[key] for key in _ordered(rows) if key in cells), len(asked), needed)
 
 
@@ -130,7 +130,10 @@ def _cell(key: Any, found: JudgedComparison, texts: Any, needed: int) -> MatrixC
         *(str(engine), str(weights), str(processor), int(batch), float(rate), str(configuration), str(task)),
         *(found.prompts, found.ratio, found.low, found.high, found.p, found.p_holm),
         mark="LOSSY" if not kept else "noise" if control else mark_of(found, needed),
-        **counts,
+        exact=counts["exact"],
+        ties=counts["ties"],
+        differ=counts["differ"],
+        uncompared=counts["uncompared"],
         lossless=not texts["lossy"],
     )
 

@@ -121,7 +121,7 @@ def price_runs(runs: pd.DataFrame, priced: Prices | None) -> pd.DataFrame:
         return runs.assign(**dict.fromkeys(_PRICED, math.nan))
     rounds_of, plain_s = cache(priced.priced), cache(priced.plain_s)
 
-    def seconds(run: Mapping[str, Any]) -> tuple[float, ...]:
+    def seconds(run: Mapping[Any, Any]) -> tuple[float, ...]:
         weights, prompt = str(run["target_weights"]), _known(run["prompt_tokens"])
         context = _context(prompt, run["new_tokens"])
         found = rounds_of(str(run["method"]), str(run["configuration"]), weights, context)
