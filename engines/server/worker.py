@@ -58,9 +58,12 @@ def handler(version: str, answer: Answer) -> type[BaseHTTPRequestHandler]:
 
 
 def main() -> None:
-    """Load, then listen."""
+    """Load, then listen. What cannot be loaded is the last that is printed, and in one piece."""
     module, port, *words = sys.argv[1:]
-    version, answer = import_module(module).load(words)
+    try:
+        version, answer = import_module(module).load(words)
+    except Exception as error:
+        sys.exit(f"{type(error).__name__}: {error}")
     ThreadingHTTPServer.request_queue_size = 128  # many ask at once; five would be let in, and others cut off
     ThreadingHTTPServer(("127.0.0.1", int(port)), handler(version, answer)).serve_forever()
 
