@@ -15,12 +15,14 @@ from engines.home import ExternalEngine
 from engines.server.api import KEY, Api
 from engines.server.launch import Launcher
 from engines.server.served import ServedEngine
-from engines.spec import TRANSFORMERS, EngineSpec, read_launch
+from engines.spec import TRANSFORMERS, UNKNOWN, EngineSpec, read_launch
 from engines.speculation import config_for
-from engines.tables import DIALECTS
+from sampling.loading.gguf.cache import source_of
+from sampling.loading.gguf.convert import stored_as
 from sampling.methods.settings import Settings
 from sampling.methods.tables import AR
 from sampling.pair.local_engine import LocalEngine
+from sampling.pair.model_info import ModelInfo
 from utils.errors import UserError
 
 
@@ -39,9 +41,10 @@ def _engine(spec: EngineSpec, home: LocalEngine, stack: ExitStack) -> ExternalEn
         from engines.transformers_engine import TransformersEngine
 
         return TransformersEngine(home)
-    target = home.describe().target
-    spec = replace(spec, model=spec.model or (target.place if "{model}" in spec.started else target.name))
-    dialect = DIALECTS[spec.speaks]
+    dialect = spec.speaks
+    model = spec.model or _loaded(spec, dialect, home.describe().target)
+    weights = stored_as(Path(model)) if spec.weights == UNKNOWN and model.endswith(".gguf") else spec.weights
+    spec = replace(spec, model=model, weights=weights)
     if not spec.started:
         running = ServedEngine(home, spec, _running(spec, dialect))
         running.greet(spec.played or (AR,))
@@ -51,6 +54,20 @@ def _engine(spec: EngineSpec, home: LocalEngine, stack: ExitStack) -> ExternalEn
         raise UserError(f"engine {spec.name}: {program!r} given, and there is no such program")
     launcher = stack.enter_context(Launcher(spec.started, dialect, spec.model))
     return ServedEngine(home, spec, launcher.api_of, _drafter(spec, home, stack), launcher.close)
+
+
+def _loaded(spec: EngineSpec, dialect: Dialect, target: ModelInfo) -> str:
+    """What an engine calls or loads where the plan does not say: the loaded target, as a file where it needs one.
+
+    Raises `UserError` where that did not come from a file.
+    """
+    if "{model}" not in spec.started:
+        return target.name
+    if dialect.folders:
+        return target.place
+    if (file := source_of(Path(target.place))) is None:
+        raise UserError(f"engine {spec.name}: model: '' given; expected the GGUF file that {dialect.name} loads")
+    return str(file)
 
 
 def _drafter(spec: EngineSpec, home: LocalEngine, stack: ExitStack) -> Callable[[], str]:

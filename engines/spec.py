@@ -8,38 +8,39 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from engines.dialect import Dialect
 from engines.speculation import config_for
-from engines.tables import DIALECTS
+from engines.tables import DIALECTS, PROCESSES
 from sampling.methods.tables import AR
 from utils.errors import UserError, one_of
 
 OURS = "workbench"
-TRANSFORMERS, VLLM, OPENAI = "transformers", "vllm", "openai"
-KINDS = (TRANSFORMERS, VLLM, OPENAI)
+TRANSFORMERS, OPENAI = "transformers", "openai"
+KINDS = (TRANSFORMERS, *PROCESSES, OPENAI)
 DRAFTER = "speculative"
 IN_GENERATE = (AR, DRAFTER, "prompt_lookup")
 UNKNOWN = "unknown"
 SERVER = "server"
-_WORKER = shlex.quote(str(Path(__file__).parent / "server" / "vllm_worker.py"))
+_WORKER = shlex.quote(str(Path(__file__).parent / "server" / "worker.py"))
 _PLACES = ("model", "port", "options")
 _ALWAYS = ("name", "kind", "methods", "weights", "version")
 _TAKES = {
     TRANSFORMERS: (),
-    VLLM: ("python", "arguments", "model", "drafter"),
+    **dict.fromkeys(PROCESSES, ("python", "arguments", "model", "drafter")),
     OPENAI: ("dialect", "url", "urls", "launch", "model", "drafter"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """name: in tables. kind: `transformers`, in this process on the loaded checkpoint; `vllm`, in a process of vLLM's
-    own Python; or `openai`, a server.
+    """name: in tables. kind: `transformers`, in this process on the loaded checkpoint; `vllm` or `openvino`, in a
+    process of that engine's own Python; or `openai`, a server.
 
     dialect: how the server is asked and read. url: where it runs already; urls: the same by method, for servers that
     speculate as they were started; launch: what starts it, in which {model}, {port} and {options} stand for what they
-    say. python: of vLLM's environment; arguments: those of `vllm serve`. model: what it is called there, or which
-    weights it loads; none: those that are loaded here. drafter: the same of what drafts. weights: the format of
-    those. version: of the engine. methods: which of the plan's it plays; none: all.
+    say. python: of that environment; arguments: those of `vllm serve`, or OpenVINO's properties as NAME=VALUE. model:
+    what it is called there, or which weights it loads; none: those that are loaded here. drafter: the same of what
+    drafts. weights: the format of those. version: of the engine. methods: which of the plan's it plays; none: all.
     """
 
     name: str
@@ -62,14 +63,14 @@ class EngineSpec:
         strange = [field.name for field in fields(self) if field.name not in taken and getattr(self, field.name)]
         if strange:
             raise UserError(f"{strange[0]} given for kind {self.kind}; expected only {', '.join(taken)}")
-        if self.kind == VLLM:
+        if self.kind in PROCESSES:
             self._check_process()
         elif self.kind == OPENAI:
             self._check_server()
 
     def _check_process(self) -> None:
         if not self.python:
-            raise UserError("python: '' given; expected the path of the Python that has vLLM")
+            raise UserError(f"python: '' given; expected the path of the Python that has {self.kind}")
         _read(self.arguments, "arguments")
 
     def _check_server(self) -> None:
@@ -79,8 +80,6 @@ class EngineSpec:
             raise UserError("url and launch: expected one of them, where the server runs or what starts it")
         if self.launch:
             read_launch(self.launch)
-            if not (self.model or DIALECTS[self.dialect].folders):
-                raise UserError(f"model: '' given; expected the file of weights that {self.dialect} loads")
         for url in filter(None, (self.url, *(url for _, url in self.urls))):
             if not _is_url(url):
                 raise UserError(f"url: {url!r} given; expected http://HOST:PORT")
@@ -96,16 +95,17 @@ class EngineSpec:
         return self.methods or tuple(method for method, _ in self.urls)
 
     @property
-    def speaks(self) -> str:
-        """The dialect; none in this process."""
-        return VLLM if self.kind == VLLM else self.dialect
+    def speaks(self) -> Dialect:
+        """The dialect in which it is asked, where it does not run in this process."""
+        return PROCESSES[self.kind] if self.kind in PROCESSES else DIALECTS[self.dialect]
 
     @property
     def started(self) -> str:
         """The command line that starts it; none where it runs already, or in this process."""
-        if self.kind != VLLM:
+        if self.kind not in PROCESSES:
             return self.launch
-        return f"{shlex.quote(self.python)} {_WORKER} --port {{port}} --model {{model}} {self.arguments} {{options}}"
+        program = f"{shlex.quote(self.python)} {_WORKER} {self.kind}_worker {{port}}"
+        return f"{program} --model {{model}} {self.arguments} {{options}}"
 
     def refuse(self, method: str, values: Mapping[str, Any]) -> None:
         """Raises `UserError`, which names it, for a method with values that it lacks."""
@@ -113,7 +113,7 @@ class EngineSpec:
             if self.kind == TRANSFORMERS:
                 refuse_in_generate(method, values)
                 return
-            dialect = DIALECTS[self.speaks]
+            dialect = self.speaks
             config = config_for(dialect, method, values)
             if dialect.options(config) and self.launch and "{options}" not in self.launch:
                 raise UserError(

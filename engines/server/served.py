@@ -17,7 +17,6 @@ from engines.home import ExternalEngine, wanted
 from engines.server.api import OPEN, Api
 from engines.spec import SERVER, EngineSpec
 from engines.speculation import config_for
-from engines.tables import DIALECTS
 from sampling.engine import Description, Engine, Text
 from sampling.methods.settings import Settings
 from sampling.methods.tables import AR
@@ -48,7 +47,7 @@ class ServedEngine(ExternalEngine):
     ) -> None:
         super().__init__(home)
         self.name, self.version, self.model, self.weights = spec.name, spec.version, spec.model, spec.weights
-        self.dialect = DIALECTS[spec.speaks]
+        self.dialect = spec.speaks
         self._api_of, self._drafter, self._end, self._warm = api_of, drafter, end, set[Api]()
 
     def describe(self) -> Description:

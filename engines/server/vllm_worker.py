@@ -1,18 +1,11 @@
-"""vLLM's own engine behind the one route that we ask: no server of vLLM's lies between.
+"""vLLM's own engine for worker.py. Standard library and vLLM alone."""
 
-Run by the Python of vLLM's environment: `python vllm_worker.py --port PORT` and arguments of `vllm serve` that make an
-engine. Standard library and vLLM alone. Rounds are streamed in the shape of vLLM's server.
-"""
-
-import json
 import os
 import queue
 import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import chain, count
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import vllm
@@ -107,56 +100,10 @@ def sampling(body: dict[str, Any]) -> Any:
     )
 
 
-def handler(worker: VllmWorker) -> type[BaseHTTPRequestHandler]:
-    """The routes of a worker."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._send(200, {"version": vllm.__version__})
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            try:
-                stream = events(worker.ask(body["prompt"], sampling(body)))
-                first = next(stream)
-            except Exception as error:  # named in the answer: the asker prints it
-                self._send(400, {"error": {"message": f"{type(error).__name__}: {error}"}})
-                return
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.end_headers()
-            with suppress(OSError):  # who asked has left
-                for event in chain((first,), stream):
-                    self._write(f"data: {json.dumps(event)}\n\n")
-                self._write("data: [DONE]\n\n")
-
-        def log_message(self, *args: Any) -> None:
-            """Nothing."""
-
-        def _send(self, status: int, content: dict[str, Any]) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self._write(json.dumps(content))
-
-        def _write(self, text: str) -> None:
-            self.wfile.write(text.encode())
-            self.wfile.flush()
-
-    return Handler
-
-
-def main() -> None:
-    """Load, then listen."""
+def load(words: list[str]) -> tuple[str, Callable[[dict[str, Any]], Iterator[dict[str, Any]]]]:
+    """See worker.py. words: arguments of `vllm serve` that make an engine."""
     parser = FlexibleArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
     EngineArgs.add_cli_args(parser)
-    arguments = parser.parse_args()
-    worker = VllmWorker(LLMEngine.from_engine_args(EngineArgs.from_cli_args(arguments)))
+    worker = VllmWorker(LLMEngine.from_engine_args(EngineArgs.from_cli_args(parser.parse_args(words))))
     worker.start()
-    ThreadingHTTPServer.request_queue_size = 128  # many ask at once; five would be let in, and others cut off
-    ThreadingHTTPServer(("127.0.0.1", arguments.port), handler(worker)).serve_forever()
-
-
-if __name__ == "__main__":
-    main()
+    return vllm.__version__, lambda body: events(worker.ask(body["prompt"], sampling(body)))

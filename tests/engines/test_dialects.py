@@ -8,12 +8,14 @@ import pytest
 
 from engines.dialect import TextRequest
 from engines.speculation import config_for
-from engines.tables import DIALECTS
+from engines.tables import DIALECTS as SERVERS
+from engines.tables import PROCESSES
 from sampling.measure.metrics import RunMetrics
 from sampling.methods.settings import Settings
 from utils.errors import UserError
 from utils.events import Acceptance, WholeAnswer
 
+DIALECTS = {name: table[name] for table in (SERVERS, PROCESSES) for name in table}
 RECORDED = Path(__file__).parent / "recorded"
 
 
@@ -90,6 +92,13 @@ def test_what_an_engine_does_not_say_is_null_and_not_zero() -> None:
             {"num_speculative_tokens": 7},
             ["--spec-type", "ngram-simple", "--spec-ngram-simple-size-m", "7", "--spec-ngram-simple-size-n", "3"],
         ),
+        (
+            "openvino",
+            "prompt_lookup",
+            {"num_speculative_tokens": 5},
+            ["--prompt-lookup", "--num-assistant-tokens", "5", "--max-ngram-size", "3"],
+        ),
+        ("openvino", "speculative", {"gamma": 6}, ["--num-assistant-tokens", "6"]),
         ("trtllm", "target", {}, []),
         ("workbench", "suffix", {}, []),
     ],
@@ -125,6 +134,7 @@ def test_vllm_and_fastdeploy_take_json() -> None:
         ("sglang", "medusa", {}, "sglang: it has no method medusa"),
         ("llamacpp", "prompt_lookup", {"min_ngram_size": 2}, "llamacpp: it cannot be told min_ngram_size 2"),
         ("sglang", "speculative", {"draft_rule": "egag"}, "sglang: it cannot be told draft_rule"),
+        ("openvino", "suffix", {}, "openvino: it has no method suffix"),
         ("trtllm", "suffix", {}, "trtllm: it has no method suffix"),
     ],
 )
@@ -145,3 +155,9 @@ def test_a_request_says_ids_length_and_sampler() -> None:
         assert 9 in (given.get("max_tokens"), given.get("n_predict"), given.get("max_new_tokens")), name
         assert (given["temperature"], given["top_k"], given["top_p"]) == (0.5, 20, 0.9), name
         assert 3 in (given.get("seed"), given.get("sampling_seed")) and given["stream"] is True, name
+
+
+@pytest.mark.parametrize("sizes", [[1, 2], [0, 4], [5]])
+def test_rounds_that_do_not_come_to_the_tokens_are_refused(sizes: list[int]) -> None:
+    with pytest.raises(ArithmeticError):
+        PROCESSES["openvino"].acceptance([{"choices": [], "metrics": {"tokens_by_round": sizes}}], 4)

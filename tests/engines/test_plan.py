@@ -104,7 +104,8 @@ def test_engines_are_read_and_play_what_they_have(place: Path) -> None:
         ({"name": '"x"', "kind": '"vllm"', "python": '"p"', "arguments": "\"'\""}, ["arguments", "\"'\""]),
         ({"name": '"x"', "kind": '"vllm"', "url": '"http://h:1"'}, ["url", "vllm"]),
         ({"name": '"x"', "kind": '"openai"', "python": '"p"'}, ["python", "openai"]),
-        ({"name": '"x"', "kind": '"openai"', "dialect": '"llamacpp"', "launch": '"s {port}"'}, ["model", "''"]),
+        ({"name": '"x"', "kind": '"openvino"'}, ["python", "''", "openvino"]),
+        ({"name": '"x"', "kind": '"openvino"', "python": '"p"'}, ["engine x", "speculative", "drafter"]),
         (
             {
                 "name": '"x"',

@@ -1,7 +1,8 @@
 """Other engines' own programs on the embedded model; where they are, the environment says (docs/engines.md).
 
 WORKBENCH_VLLM_PYTHON: the Python of an environment with vLLM. WORKBENCH_LLAMA_SERVER: llama.cpp's llama-server, with
-WORKBENCH_LLAMA_GGUF: the model as a GGUF file in float32. Run with -m engines; add -s for the figures.
+WORKBENCH_LLAMA_GGUF: the model as a GGUF file in float32. WORKBENCH_OPENVINO_PYTHON: the Python of an environment with
+OpenVINO GenAI. Run with -m engines; add -s for the figures.
 """
 
 import json
@@ -15,12 +16,17 @@ from ablation.plan.file import read_experiment
 from ablation.report.load import load_results
 from ablation.report.write import write_report
 from ablation.run.conduct import conduct_into
+from engines.fleet import ready
+from engines.spec import EngineSpec
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
+from sampling.methods.settings import Settings
 from sampling.pair.pair_engine import PairEngine
 from tests.ablation.conftest import write_lines
+from utils.events import Acceptance, WholeAnswer
 
 VLLM, SERVER, GGUF = "WORKBENCH_VLLM_PYTHON", "WORKBENCH_LLAMA_SERVER", "WORKBENCH_LLAMA_GGUF"
+OPENVINO = "WORKBENCH_OPENVINO_PYTHON"
 ARGUMENTS = "--dtype float32 --max-model-len 2048 --gpu-memory-utilization 0.4"
 ALL_METHODS, COPIES = ["target", "prompt_lookup", "speculative"], ["target", "prompt_lookup"]
 
@@ -81,3 +87,27 @@ def test_llama_cpp(tmp_path: Path) -> None:
     launch = f"{server} -m {{model}} --port {{port}} -c 4096 -np 1 {{options}}"
     engine = {"name": "llama.cpp", "kind": "openai", "dialect": "llamacpp", "launch": launch, "model": gguf}
     played(tmp_path, engine, COPIES)
+
+
+def test_openvino(tmp_path: Path) -> None:
+    """On the file that the target came from, Q4_1. It rounds more than we do: texts may differ, rounds add up."""
+    (python,) = needed(OPENVINO)
+    spec = EngineSpec("OpenVINO", "openvino", python=python)
+    pair = load_pair(LoadOptions(dtype="float32"))
+    prompt = PairEngine(pair).tokenise(["Say again: one two three four five six seven eight."], True)
+    values = {**Settings(), "length": 24, "num_speculative_tokens": 5}
+    with ready([spec], PairEngine(pair)) as engines:
+        engine = engines["OpenVINO"]
+        assert engine.describe().target.stored == "Q4_1" and engine.describe().target.name.endswith(".gguf")
+        (plain,) = engine.stream("target", values, prompt)
+        (copied,) = engine.stream("prompt_lookup", values, prompt)
+        (again,) = engine.stream("prompt_lookup", values, prompt)
+    assert isinstance(plain, WholeAnswer) and isinstance(copied, WholeAnswer) and isinstance(again, WholeAnswer)
+    assert "INFERENCE_NUM_THREADS" in engine.version and plain.acceptance == Acceptance.none(len(plain.output_ids))
+    rounds, accepted = copied.acceptance.rounds, copied.acceptance.accepted
+    assert rounds is not None and accepted is not None and rounds + accepted == len(copied.output_ids)
+    assert accepted > 0 and copied.output_ids == again.output_ids, "no rows of the earlier answer were taken over"
+    assert 0 < copied.ttft_s < copied.wall_s
+    judged = engine.referee(prompt, plain.output_ids)
+    assert judged.behind < 2.0, "the same model, rounded further"
+    print(engine.version, judged, rounds, len(copied.output_ids), plain.output_ids == copied.output_ids)

@@ -55,6 +55,15 @@ def converted(gguf: Path, progress: Progress = silent) -> Path:
         ) from error
 
 
+def source_of(folder: Path) -> Path | None:
+    """A GGUF file that a conversion was made from, unchanged since; None for a folder that is no conversion."""
+    try:
+        sources = [(Path(source["path"]), source) for source in _read_meta(folder)["sources"]]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return next((path for path, source in sources if path.is_file() and _identity(path) == source), None)
+
+
 def _ensure(gguf: Path, digest: str, progress: Progress) -> Path:
     """The folder for this content; the caller holds its lock."""
     stem = f"gguf-{digest[:16]}-"

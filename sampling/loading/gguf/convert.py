@@ -42,6 +42,17 @@ def convert(gguf: Path, folder: Path, progress: Progress) -> None:
     progress("Converted", 1.0)
 
 
+def stored_as(gguf: Path) -> str:
+    """The format of most of a file's weights, in llama.cpp's words, as `Q4_1`. Raises `UserError`."""
+    from gguf import GGUFReader, LlamaFileType
+
+    try:
+        field = GGUFReader(gguf).get_field("general.file_type")
+        return "unknown" if field is None else LlamaFileType(field.contents()).name.removeprefix("MOSTLY_")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{gguf}: {first_line(error)}; expected a GGUF file") from None
+
+
 def _pre_tokenizer(gguf: Path) -> str:
     """What the file says of how its vocabulary splits text; reading it proves that the file is whole."""
     from gguf import GGUFReader
