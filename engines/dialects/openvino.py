@@ -1,17 +1,20 @@
 """OpenVINO GenAI behind our worker: ids in and out, and the tokens of each round where drafts are made."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
-from engines.dialect import AnswerPiece, Dialect, Event, Option, TextRequest, last_of, openai_body, openai_piece
+from engines.dialect import Event, Option, last_of
+from engines.dialects.openai import OpenAiDialect
 from utils.events import Acceptance
 
 
-class Openvino(Dialect):
+class Openvino(OpenAiDialect):
     """It loads GGUF files, and folders that optimum-intel has exported."""
 
     name = "openvino"
+    ids_key = "token_ids"
+    samplers: ClassVar = {}
     version = ("/version", "version")
     folders = False
     methods: ClassVar = {
@@ -24,14 +27,6 @@ class Openvino(Dialect):
             keys={"num_speculative_tokens": "--num-assistant-tokens", "model": "--draft-model"},
         ),
     }
-
-    def body(self, wanted: TextRequest, model: str, config: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Dialect.body`."""
-        return openai_body(wanted, model)
-
-    def piece(self, event: Event) -> AnswerPiece:
-        """See `Dialect.piece`."""
-        return openai_piece(event, "token_ids")
 
     def acceptance(self, events: Sequence[Event], new_tokens: int) -> Acceptance:
         """A round's tokens are its accepted drafts and one more; how many were drafted is not told."""
