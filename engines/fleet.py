@@ -2,13 +2,12 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from engines.dialect import Dialect
 from engines.home import ExternalEngine
@@ -24,6 +23,7 @@ from sampling.methods.tables import AR
 from sampling.pair.local_engine import LocalEngine
 from sampling.pair.model_info import ModelInfo
 from utils.errors import UserError
+from utils.json_text import read_json
 
 
 @contextmanager
@@ -42,11 +42,12 @@ def _engine(spec: EngineSpec, home: LocalEngine, stack: ExitStack) -> ExternalEn
 
         return TransformersEngine(home)
     dialect = spec.speaks
-    model = spec.model or _loaded(spec, dialect, home.describe().target)
+    apis = {} if spec.started else _running(spec, dialect)
+    model = spec.model or next(map(_only_model, apis.values()), "") or _loaded(spec, dialect, home.describe().target)
     weights = stored_as(Path(model)) if spec.weights == UNKNOWN and model.endswith(".gguf") else spec.weights
     spec = replace(spec, model=model, weights=weights)
-    if not spec.started:
-        running = ServedEngine(home, spec, _running(spec, dialect))
+    if apis:
+        running = ServedEngine(home, spec, lambda config: apis.get("") or apis[config["method"]])
         running.greet(spec.played or (AR,))
         return running
     program = read_launch(spec.started)[0]
@@ -84,24 +85,30 @@ def _drafter(spec: EngineSpec, home: LocalEngine, stack: ExitStack) -> Callable[
     return ours
 
 
-def _running(spec: EngineSpec, dialect: Dialect) -> Callable[[Mapping[str, Any]], Api]:
-    """The server that speculates so, of those that run; `/v1` behind an address is ours to add.
+def _running(spec: EngineSpec, dialect: Dialect) -> dict[str, Api]:
+    """The servers that run, by the method with which each speculates; under "" the one that takes it by request.
 
-    Raises `UserError` for one that does not answer.
+    `/v1` behind an address is ours to add. Raises `UserError` for one that does not answer.
     """
     key = os.environ.get(KEY, "")
     known = {config_for(dialect, method, Settings())["method"]: Api(_root(url), key) for method, url in spec.urls}
-    running = Api(_root(spec.url), key) if spec.url else None
-    for api in (*known.values(), *([running] if running else [])):
+    if spec.url:
+        known[""] = Api(_root(spec.url), key)
+    for api in known.values():
         try:
             api.reach(dialect.health)
         except UserError as error:
             raise UserError(f"engine {spec.name}: {error}; is it running?") from None
+    return known
 
-    def api_of(config: Mapping[str, Any]) -> Api:
-        return running or known[config["method"]]
 
-    return api_of
+def _only_model(api: Api) -> str:
+    """What a server calls its only model, as vLLM says its folder; nothing where it does not say, or has several."""
+    try:
+        models = read_json(api.get("/v1/models").decode())["data"]
+        return str(models[0]["id"]) if len(models) == 1 else ""
+    except (UserError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _root(url: str) -> str:
