@@ -16,6 +16,7 @@ README = Path(__file__).with_name("README.md")
 _ROW = re.compile(r"^\| `(\w+)/?` +\|.*\| +(\d+) +\|$", flags=re.MULTILINE)
 _MEMORY = re.compile(r"at most \*\*(\d+) MiB\*\*")
 _TOLD = 5
+COLLECTING = "collecting"
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,15 @@ class Measurement:
     """A plugin: each worker puts what a test took into its report, and whoever collects reports adds it up."""
 
     def __init__(self) -> None:
-        self._before = used_cpu_s()
+        self._before, self._collecting_s = used_cpu_s(), 0.0
         self.seconds: Counter[str] = Counter()
         self.peaks: dict[str, float] = {}
         self.grown: Counter[str] = Counter()
+
+    def pytest_collection_finish(self) -> None:
+        """What was used before the first test is nobody's: a worker's first report takes it along."""
+        now = used_cpu_s()
+        self._collecting_s, self._before = now - self._before, now
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Iterator[None]:
@@ -63,6 +69,7 @@ class Measurement:
         report = yield
         now = used_cpu_s()
         report.used_cpu_s, self._before = now - self._before, now  # type: ignore[attr-defined]
+        report.collecting_s, self._collecting_s = self._collecting_s, 0.0  # type: ignore[attr-defined]
         report.peak_mib = peak_mib()  # type: ignore[attr-defined]
         return report
 
@@ -70,6 +77,7 @@ class Measurement:
         """Add a report, of this process or of a worker."""
         worker, file = getattr(report, "worker_id", "one process"), report.nodeid.partition("::")[0]
         self.seconds[folder_of(file)] += report.used_cpu_s  # type: ignore[attr-defined]
+        self.seconds[COLLECTING] += report.collecting_s  # type: ignore[attr-defined]
         before = self.peaks.get(worker)
         self.peaks[worker] = max(before or 0.0, report.peak_mib)  # type: ignore[attr-defined]
         if before is not None:

@@ -1,10 +1,12 @@
 """The table of what the tests took."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests.budgets import README, Budgets, folder_of, lines
+from tests.budgets import COLLECTING, README, Budgets, Measurement, folder_of, lines
 
 TESTS = Path(__file__).parent
 
@@ -27,6 +29,16 @@ def test_what_is_over_its_budget_is_marked() -> None:
     marked = [line.split()[0] for line in told if line.endswith("OVER")]
     assert marked == ["repl", "gw1:"]
     assert any("test_b.py" in line for line in told) and not any("test_a.py" in line for line in told)
+
+
+def test_what_collecting_took_is_no_folders() -> None:
+    measured = Measurement()
+    for collecting_s in (7.0, 0.0):
+        report: Any = SimpleNamespace(
+            nodeid="tests/utils/test_a.py::test_b", used_cpu_s=1.0, collecting_s=collecting_s, peak_mib=1.0
+        )
+        measured.pytest_runtest_logreport(report)
+    assert measured.seconds == {"utils": 2.0, COLLECTING: 7.0}
 
 
 @pytest.mark.parametrize(

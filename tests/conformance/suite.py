@@ -7,7 +7,6 @@ error. Distributions are tested by chi-square at `FALSE_ALARM` a test.
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import product
 
 import torch
 from scipy.special import chdtri
@@ -189,13 +188,13 @@ def exact_distribution(
     """Probability of every continuation of `length` tokens, by enumeration with the uncached forward."""
     runner = pair.recomputing().target
     start = runner.read(prompt).tokens
-    exact: dict[tuple[int, ...], float] = {}
-    for path in product(range(runner.vocab_size), repeat=length):
-        mass = 1.0
-        for depth, token in enumerate(path):
+    exact: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(length):
+        shorter, exact = exact, {}
+        for path, mass in shorter.items():
             runner.crop(0)
-            mass *= float(processor(runner.forward([*start, *path[:depth]], rows=1).logits)[0, token])
-        exact[path] = mass
+            p = processor(runner.forward([*start, *path], rows=1).logits)[0].tolist()
+            exact.update({(*path, token): mass * chance for token, chance in enumerate(p)})
     return exact
 
 

@@ -50,8 +50,15 @@ PROMPTS = ((1, 4, 2, 0), (3,), (5, 5, 2, 2, 5), (0, 1, 2, 3) * 10, (2, 2, 2), (4
 LENGTHS = (12, 5, 9, 20, 1, 7, 16, 6)
 STOP = frozenset({3})
 SHARED = [name for name in NAMES if name not in TREES]
+WAYS = [name for name in ways() if name not in TREES]
+STEADY = [name for name in RULES if name not in BY_THE_CLOCK]
 GREEDY = GreedyProcessor()
 SAMPLED: list[LogitsProcessor] = [MultinomialProcessor(1.0), NucleusProcessor(1.0, 0.9)]
+
+
+def in_turn(names: Sequence[str], name: str, begin: int = 0) -> LogitsProcessor:
+    """Greedy for every second name, and sampling for the others."""
+    return (GREEDY, SAMPLED[0])[(names.index(name) + begin) % 2]
 
 
 @cache
@@ -160,36 +167,37 @@ def test_greedy_texts_of_one_sequence_are_those_of_autoregression(drafter: str) 
     assert [course.text for course in alone((drafter,), GREEDY)] == autoregression()
 
 
-@pytest.mark.parametrize("processor", SAMPLED, ids=["multinomial", "nucleus"])
 @pytest.mark.parametrize("drafter", SHARED)
-def test_drawn_texts_are_those_of_one_sequence(drafter: str, processor: LogitsProcessor) -> None:
-    check((drafter,), processor, (3,))
+def test_drawn_texts_are_those_of_one_sequence(drafter: str) -> None:
+    """Under one of the processors, in turn: whoever draws is given a distribution, and not who made it."""
+    check((drafter,), SAMPLED[SHARED.index(drafter) % 2], (3,))
 
 
-@pytest.mark.parametrize("drafter", [name for name in ways() if name not in TREES])
+@pytest.mark.parametrize("drafter", WAYS)
 def test_forwards_of_fixed_shapes_say_the_same(drafter: str) -> None:
     """What fills them up is never read: rows that nobody asked for, places without a text, and columns behind it."""
     one, target = case(drafter, forgetful=True), SharedRunner(weights(0), fixed_shapes=True)
     shared = pair(shared=True, share=lambda runner: SharedRunner(runner.model, fixed_shapes=True))  # type: ignore[arg-type]
     shared = replace(shared, target=ModelRunner.with_graphs(weights(0)))  # so that heads have them as well
-    for processor in (GREEDY, SAMPLED[0]):
-        found = together(one, processor, 3, shuffled(3), one.drafter(shared), target)
-        assert found == alone((drafter,), processor)
+    processor = in_turn(WAYS, drafter)
+    assert together(one, processor, 3, shuffled(3), one.drafter(shared), target) == alone((drafter,), processor)
     assert target.graphs is not None and target.graphs.shapes
 
 
-@pytest.mark.parametrize("rule", [name for name in RULES if name not in BY_THE_CLOCK])
-@pytest.mark.parametrize("drafter", ["model", "eagle dynamic tree", "prompt_lookup"])
-def test_every_rule_belongs_to_one_sequence(drafter: str, rule: str) -> None:
-    for processor in (GREEDY, SAMPLED[0]):
-        check((drafter, rule), processor, (3,))
+@pytest.mark.parametrize("rule", STEADY)
+@pytest.mark.parametrize("at", range(3), ids=["model", "eagle dynamic tree", "prompt_lookup"])
+def test_every_rule_belongs_to_one_sequence(at: int, rule: str) -> None:
+    """On a chain, a tree and a copy; greedy and drawn, in turn."""
+    drafter = ("model", "eagle dynamic tree", "prompt_lookup")[at]
+    check((drafter, rule), in_turn(STEADY, rule, at), (3,))
 
 
 @pytest.mark.parametrize("verifier", VERIFIERS)
-@pytest.mark.parametrize("drafter", ["model", "mtp dynamic tree", "suffix"])
-def test_every_verifier_judges_a_batch(drafter: str, verifier: str) -> None:
-    for processor in (GREEDY, SAMPLED[0]):
-        check((drafter, RULES[0], verifier), processor, (3,))
+@pytest.mark.parametrize("at", range(3), ids=["model", "mtp dynamic tree", "suffix"])
+def test_every_verifier_judges_a_batch(at: int, verifier: str) -> None:
+    """A chain, a tree and a copy; greedy and drawn, in turn."""
+    drafter = ("model", "mtp dynamic tree", "suffix")[at]
+    check((drafter, RULES[0], verifier), in_turn([*VERIFIERS], verifier, at), (3,))
 
 
 def test_a_coin_that_is_its_drafts_number_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,18 +86,23 @@ DRAWN = [name for name in FORMS if any(drawn for _, drawn in trait(name).forms)]
 
 
 def picked() -> Iterator[tuple[str, Combination]]:
-    """Every way of drafting on every format; on one of them the first of each form with all that it meets."""
+    """Every way of drafting on every format; on one of them every rule and verifier, by the forms in turn."""
     first = {drafter: (drafter, rule, judge) for drafter, rule, judge in reversed(greedy_combinations())}
-    for one in greedy_combinations():
-        if one == first[one[0]] and one[0] in ways():
-            yield from ((name, one) for name in ROUNDED)
-        elif one[0] in FORMS:
-            yield ROUNDED[0], one
+    yield from ((name, first[drafter]) for drafter in ways() for name in ROUNDED)
+    others = [one for one in greedy_combinations() if one[0] in FORMS and one != first[one[0]]]
+    for part in (1, 2):
+        usual = {one[part] for one in first.values()}
+        for turn, wanted in enumerate(dict.fromkeys(one[part] for one in others if one[part] not in usual)):
+            meeting = [one for one in others if one[part] == wanted]
+            yield ROUNDED[0], meeting[turn % len(meeting)]
 
 
-def test_every_way_of_drafting_is_picked_on_every_format() -> None:
+def test_every_way_of_drafting_is_picked_on_every_format_and_every_rule_and_verifier_on_one() -> None:
     for name in ROUNDED:
         assert {one[0] for format, one in picked() if format == name} == set(ways())
+    for part in (1, 2):
+        assert {one[part] for _, one in picked()} == {one[part] for one in greedy_combinations()}
+    assert len({one[0] for format, one in [*picked()][len(ROUNDED) * len(ways()) :]}) > 2, "chains, trees and copies"
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ from sampling.pair.pair import Pair
 from sampling.scheduling.live_text import Request
 from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import test_one_fails as sick
-from tests.conformance.matrix import TREES, case
-from tests.conformance.test_batches import GREEDY, SAMPLED, SHARED, STOP, Course, pair, seed_of, weights
+from tests.conformance.matrix import case, ways
+from tests.conformance.test_batches import GREEDY, SAMPLED, STOP, Course, pair, seed_of, weights
 from tests.conformance.test_blocks import VOCABULARY, blocked, text
 from tests.tiny import mistral, random_model
 from utils.errors import UserError
@@ -122,7 +122,7 @@ def check(drafter: str, processor: LogitsProcessor, size: int, most: int = AMPLE
     assert hits_of(found) == longest if most == AMPLE else hits_of(found) < longest
 
 
-@pytest.mark.parametrize("drafter", [*SHARED, *TREES])
+@pytest.mark.parametrize("drafter", ways())
 def test_greedy_texts_are_those_without_a_tree(drafter: str) -> None:
     check(drafter, GREEDY, 3)
 

@@ -56,8 +56,9 @@ def test_greedy_output_is_that_of_autoregression(way: str, part: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("rule", CONTROLLERS)
 def test_every_rule_keeps_the_output(way: str, rule: str) -> None:
-    suite.check_greedy(case(way, rule=rule), crossed_pair())
-    events = suite.run(case(way, rule=rule), crossed_pair(), MultinomialProcessor(1.0), 30)
+    pair = crossed_pair()
+    suite.check_greedy(case(way, rule=rule), pair, prompts=1)
+    events = suite.run(case(way, rule=rule), pair, MultinomialProcessor(1.0), 30)
     assert len(suite.output(events)) == 30
 
 
@@ -93,9 +94,10 @@ def test_a_twin_under_other_ids_is_accepted_whole(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("stop", [frozenset({0}), frozenset({1, 5})])
 def test_a_stop_token_ends_the_text_wherever_it_falls(way: str, stop: frozenset[int]) -> None:
-    suite.check_greedy(case(way), crossed_pair(stop=stop))
+    pair = crossed_pair(stop=stop)
+    suite.check_greedy(case(way), pair)
     for number in range(20):
-        events = suite.run(case(way), crossed_pair(stop=stop), MultinomialProcessor(1.0), 12, number)
+        events = suite.run(case(way), pair, MultinomialProcessor(1.0), 12, number)
         ids = suite.output(events)
         assert isinstance(events[-1], Finished) and not stop & set(ids[:-1])
         assert (ids[-1] in stop) == (events[-1].reason == "stop")

@@ -48,6 +48,7 @@ LENGTH = 8
 PLANTED = "ZeroDivisionError: planted"
 
 
+@cache
 def model(seed: int, sick: bool) -> LeanModel:
     """Float64, where nobody's rows change another's; the state of one token is NaN, and nobody ever says it."""
     made = random_model(llama(num_hidden_layers=2, max_position_embeddings=256), seed).double()

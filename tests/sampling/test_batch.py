@@ -142,16 +142,16 @@ def test_a_prompt_in_chunks_beside_others_has_the_same_bits_as_alone(name: str) 
 @pytest.mark.parametrize("config", [llama, qwen2, gpt2, mistral], ids=lambda config: config.__name__)
 @pytest.mark.parametrize("case", CASES)
 def test_transformers_own_modules_write_in_a_batch_what_they_write_alone(config: Any, case: str) -> None:
-    """Families without a lean forward go through padded ids, positions and a mask."""
+    """Families without a lean forward go through padded ids, positions and a mask. Greedy and drawn, in turn."""
     wide = {"sliding_window": None} if config is mistral else {}
     models = [TransformersModel(random_model(config(**wide), seed).double()) for seed in (0, 1)]
     pair = replace(tiny_pair(), target=ModelRunner(models[0]), drafter=ModelRunner(models[0]), heads={})
-    for processor in (GreedyProcessor(), NucleusProcessor(0.9, 0.95)):
-        asked = requests(processor)
-        expected = {one.seed: alone(pair, case, one) for one in asked}
-        for size in (1, 4) if config is llama else (4,):
-            for chunk in (0, 3):
-                assert together(pair, case, asked, size, chunk) == expected
+    drawn = (config in (llama, gpt2)) is ([*CASES].index(case) % 2 == 0)
+    asked = requests(NucleusProcessor(0.9, 0.95) if drawn else GreedyProcessor())
+    expected = {one.seed: alone(pair, case, one) for one in asked}
+    for size in (1, 4) if config is llama else (4,):
+        for chunk in (0, 3):
+            assert together(pair, case, asked, size, chunk) == expected
 
 
 def test_a_model_whose_layers_are_not_alike_says_so() -> None:

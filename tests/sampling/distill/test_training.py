@@ -1,5 +1,6 @@
 """A training of heads: it learns, it goes on after a kill, and it refuses what is another's."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -36,14 +37,21 @@ def target() -> lean.LeanModel:
     return lean.from_transformers(make("llama"))
 
 
-@pytest.fixture(params=[torch.float32, torch.bfloat16], ids=str)
+@pytest.fixture
 def products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.dtype:
     """On a CPU with instructions for bfloat16, and on one without."""
     monkeypatch.setattr(training, "claims_bfloat16", lambda: request.param is torch.bfloat16)
     return cast(torch.dtype, request.param)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def in_turn(kinds: Sequence[str]) -> pytest.MarkDecorator:
+    """Each kind in one of the products."""
+    both = (torch.float32, torch.bfloat16)
+    turns = [pytest.param(kind, both[at % 2], id=f"{kind}-{both[at % 2]}") for at, kind in enumerate(kinds)]
+    return pytest.mark.parametrize(("kind", "products"), turns, indirect=["products"])
+
+
+@in_turn(KINDS)
 def test_training_learns_what_the_target_says(
     kind: str, target: lean.LeanModel, tmp_path: Path, products: torch.dtype
 ) -> None:
@@ -60,9 +68,10 @@ def test_training_learns_what_the_target_says(
     assert task.loss(whole).item() < 0.85 * before
 
 
-@pytest.mark.usefixtures("products")
-@pytest.mark.parametrize("kind", ["eagle", "parallel_eagle", "dspark"])
-def test_a_training_that_was_killed_goes_on_exactly(kind: str, target: lean.LeanModel, tmp_path: Path) -> None:
+@in_turn(["eagle", "parallel_eagle", "dspark"])
+def test_a_training_that_was_killed_goes_on_exactly(
+    kind: str, target: lean.LeanModel, tmp_path: Path, products: torch.dtype
+) -> None:
     schedule = Schedule(3, 64, 1e-2, warmup=2, every=2)
     check_goes_on_exactly(lambda: task_of(kind, target), rows_of(target, 8), schedule, tmp_path)
 

@@ -116,13 +116,25 @@ PROCESSORS: list[LogitsProcessor] = [
 ]
 
 
-@pytest.mark.parametrize("processor", PROCESSORS, ids=lambda one: type(one).__name__)
+VERIFIERS: list[Verifier] = [
+    RejectionVerifier(),
+    BlockVerifier(),
+    TraversalVerifier(),
+    TargetMatchVerifier(),
+    GreedyVerifier(),
+]
+FORMS = ("chain", "tree", "drawn tree")
+# Every two of a processor, a verifier and a form.
+JUDGED = [
+    (processor, verifier, FORMS[(first + second) % 3])
+    for first, processor in enumerate(PROCESSORS)
+    for second, verifier in enumerate(VERIFIERS)
+]
+
+
 @pytest.mark.parametrize(
-    "verifier",
-    [RejectionVerifier(), BlockVerifier(), TraversalVerifier(), TargetMatchVerifier(), GreedyVerifier()],
-    ids=lambda one: type(one).__name__,
+    ("processor", "verifier", "form"), JUDGED, ids=lambda one: one if isinstance(one, str) else type(one).__name__
 )
-@pytest.mark.parametrize("form", ["chain", "tree", "drawn tree"])
 def test_judging_reads_nothing(processor: LogitsProcessor, verifier: Verifier, form: str) -> None:
     def logits(rows: int) -> Tensor:
         return torch.empty(rows, VOCAB, device=CUDA)

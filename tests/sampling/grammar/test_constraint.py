@@ -132,7 +132,7 @@ def embedded() -> Any:
 
 @pytest.mark.parametrize("processor", ["greedy", "nucleus 0.8 0.9"])
 def test_answers_of_the_default_model_are_what_the_schema_says(embedded: Any, processor: str) -> None:
-    methods = ("speculative", "suffix", "grammar_drafts", "auto")
+    methods = ("speculative", "suffix", "grammar_drafts", "auto") if processor == "greedy" else ("grammar_drafts",)
     settings = {"length": 48, "grammar": PET, "processor": processor, "seed": 7}
     runs = compare(embedded, "Describe a pet.", methods, **settings)
     for name, run in runs.items():

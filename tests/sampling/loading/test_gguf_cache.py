@@ -125,8 +125,13 @@ def test_what_a_killed_process_left_is_ignored_and_removed(gguf: Path, monkeypat
     assert not left.exists()
 
 
-@pytest.mark.parametrize("content", [None, b"", b"[]", b"garbage " * 99])
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja", META])
+DAMAGES = (None, b"", b"[]", b"garbage " * 99)
+NAMES = ("config.json", "tokenizer.json", "chat_template.jinja", META)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [*(("model.safetensors", damage) for damage in DAMAGES), *zip(NAMES, DAMAGES, strict=True)]
+)
 def test_a_kept_folder_that_was_damaged_is_made_again(
     gguf: Path, conversions: list[Path], name: str, content: bytes | None
 ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -143,8 +144,13 @@ def _row(runner: object, ids: Sequence[int]) -> Tensor:
     return torch.as_tensor(fresh.forward(list(ids), rows=1).logits)
 
 
-@pytest.mark.parametrize("processor", ["greedy", "multinomial 1", "nucleus 0.9 0.9 repetition=1.3"])
-@pytest.mark.parametrize("method", ["speculative", *HEADS])
+@pytest.mark.parametrize(
+    ("method", "processor"),
+    [
+        *product(["speculative", "mtp"], ["greedy", "multinomial 1", "nucleus 0.9 0.9 repetition=1.3"]),
+        *((method, "nucleus 0.9 0.9 repetition=1.3") for method in HEADS if method != "mtp"),
+    ],
+)
 def test_many_places_at_once_are_one_by_one(method: str, processor: str) -> None:
     pair, values = toy_pair(), settings(processor=processor)
     text = answered(PairEngine(pair), TOY, 30)
