@@ -8,6 +8,7 @@ from weakref import ref
 from sampling.forward.caches.blocks import BlockRows, OutOfBlocks
 from sampling.forward.sharing import SharedModel, SharedRunner
 from sampling.heads.runner import HeadRunner
+from sampling.pair.share import shared_runner
 from sampling.scheduling.memory_room import MemoryRoom
 from utils.errors import UserError
 from utils.text import first_line
@@ -107,8 +108,6 @@ class Sharing:
 
     def within(self, megabytes: int) -> Callable[[Any], SharedModel]:
         """See `Pair.share`; megabytes: of keys and values at most, 0 = what texts need."""
-        from sampling.pair.share import shared_runner  # with transformers, which a lean model alone needs not
-
         if not megabytes:
             self._pool = None
             return shared_runner

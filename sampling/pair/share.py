@@ -1,11 +1,11 @@
 """Which models many sequences can share, and why another one cannot be."""
 
 from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from sampling.forward.caches.cache import row_shapes
-from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.models.steps import BlockShape
 from sampling.forward.numerics_check import FORWARD_ERRORS, all_close, probe_tokens
@@ -16,6 +16,9 @@ from sampling.forward.triton.checked import splits_keys
 from utils.errors import UserError
 from utils.text import first_line
 
+if TYPE_CHECKING:
+    from sampling.forward.models.adapter import TransformersModel
+
 
 def shared_runner(runner: Runner, blocks: bool = False) -> SharedRunner:
     """The model of a runner for many sequences. Raises `UserError` for one that takes a sequence at a time.
@@ -24,27 +27,34 @@ def shared_runner(runner: Runner, blocks: bool = False) -> SharedRunner:
     """
     model = runner.model
     name = type(getattr(model, "hf", model)).__name__
-    if isinstance(model, ShardedModel):
-        raise UserError(f"a model over {model.processes} processes takes one sequence at a time; expected no batch")
-    if isinstance(model, TransformersModel):
-        if why := why_not_shared(model):
-            raise UserError(f"{name} takes one sequence at a time: {why}; expected no batch")
-    elif not isinstance(model, LeanModel):
-        raise UserError(f"{name} takes one sequence at a time; expected no batch, or a decoder-only model")
+    shareable = model if isinstance(model, LeanModel) else _checked(model, name)
     if has_one_width(runner):
         raise UserError(
             f"{name} takes one sequence at a time: all its forwards have one width (batch_invariant on); "
             "expected no batch, or batch_invariant off"
         )
     if not isinstance(model, LeanModel) or model.batch_invariant or not isinstance(runner, ModelRunner):
-        return SharedRunner(model, runner.vocab_size, blocks=blocks)
+        return SharedRunner(shareable, runner.vocab_size, blocks=blocks)
     fixed = runner.fixed_shapes
     in_place = fixed and splits_keys(model.device, model.dtype, model.blocks.shape)  # elsewhere blocks are gathered
     return SharedRunner(model, runner.vocab_size, fixed and not (blocks and not in_place), blocks or in_place)
 
 
+def _checked(model: Any, name: str) -> "TransformersModel":
+    """A model that is not lean. Raises `UserError` for one that sequences cannot share."""
+    if isinstance(model, ShardedModel):
+        raise UserError(f"a model over {model.processes} processes takes one sequence at a time; expected no batch")
+    from sampling.forward.models.adapter import TransformersModel  # with transformers: a lean model needs none
+
+    if not isinstance(model, TransformersModel):
+        raise UserError(f"{name} takes one sequence at a time; expected no batch, or a decoder-only model")
+    if why := why_not_shared(model):
+        raise UserError(f"{name} takes one sequence at a time: {why}; expected no batch")
+    return model
+
+
 @torch.inference_mode()
-def why_not_shared(model: TransformersModel) -> str | None:
+def why_not_shared(model: "TransformersModel") -> str | None:
     """Why many sequences cannot share its forwards, in words; None where each says what it says alone.
 
     A long and a short text take turns and go side by side. What rows its layers keep stands in `rows_shape` then.

@@ -88,7 +88,8 @@ def test_tests_and_choices_stay_within_a_format(tmp_path: Path) -> None:
 
 def test_what_was_asked_to_be_compared_is_answered_for_each_format(tmp_path: Path) -> None:
     found = reported(tmp_path, manifest(compare=[["ngram", "speculative"]]), *PACE)
-    assert [one.split(":")[0] for one in found.answers] == [f"greedy, {name} weights" for name in PACE]
+    *asked, matrix = [one.split(":")[0] for one in found.answers]
+    assert asked == [f"greedy, {name} weights" for name in PACE] and matrix == "6 cells of the matrix"
     assert "slower" in found.answers[2] and "faster" in found.answers[0]
 
 

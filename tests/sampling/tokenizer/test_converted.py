@@ -221,7 +221,6 @@ def _changed(folder: Path, name: str, **values: Any) -> None:
         ("tokenizer_config.json", {"add_bos_token": True}),
         ("tokenizer_config.json", {"tokenizer_class": "LlamaTokenizer"}),
         ("tokenizer_config.json", {"eos_token": "ab"}),
-        ("tokenizer_config.json", {"eos_token": {"content": "<|end|>", "lstrip": True}}),
         ("tokenizer.json", {"post_processor": None}),
         ("tokenizer.json", {"truncation": {"max_length": 4, "strategy": "LongestFirst", "stride": 0,
                                            "direction": "Right"}}),
