@@ -100,10 +100,7 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
         title = f"Ablation report: {shown((manifest or {}).get('plan') or results.stem)}"
         head = facts(frame, shown(results.name)), shown(measured_on(manifest)), AGAINST
         content = ReportContent(title, " ".join(filter(None, head)), warnings, sections, manifest_text(manifest))
-        (folder / "report.md").write_text(markdown(content), encoding="utf-8")
-        (folder / "index.html").write_text(page(content, folder), encoding="utf-8")
-        (folder / "summary.tex").write_text(summary_tables(content), encoding="utf-8")
-        (folder / "pairs.tex").write_text(pair_tables(content), encoding="utf-8")
+        _write_texts(folder, content)
     except OSError as error:
         raise UserError(f"report folder {str(folder)!r} cannot be written: {error.strerror or error}") from None
     answers = tuple(
@@ -112,6 +109,13 @@ def write_report(results: Path, folder: Path | None = None) -> Report:
     answers += (matrix.said,) if matrix else ()
     tables = [table for section in first for table in section.tables]
     return Report(folder, shown_rows, warnings, answers, tuple(tables), bound.notes)
+
+
+def _write_texts(folder: Path, content: ReportContent) -> None:
+    (folder / "report.md").write_text(markdown(content), encoding="utf-8")
+    (folder / "index.html").write_text(page(content, folder), encoding="utf-8")
+    (folder / "summary.tex").write_text(summary_tables(content), encoding="utf-8")
+    (folder / "pairs.tex").write_text(pair_tables(content), encoding="utf-8")
 
 
 def _refuse_to_lose(results: Path, folder: Path) -> None:

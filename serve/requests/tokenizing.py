@@ -13,7 +13,7 @@ _OF_CHAT = ("model", "messages", "add_generation_prompt", "return_token_strs", T
 _IDLE = {"add_special_tokens": False, "continue_final_message": False}
 
 
-class Tokenizer(Protocol):
+class ServedTokenizer(Protocol):
     """What these routes ask of a tokenizer."""
 
     def encode_text(self, text: str, special: bool) -> list[int]: ...
@@ -23,7 +23,7 @@ class Tokenizer(Protocol):
     def names(self, ids: Any) -> list[str]: ...
 
 
-def tokenized(content: bytes, model: Model, tokens: Tokenizer) -> dict[str, Any]:
+def tokenized(content: bytes, model: Model, tokens: ServedTokenizer) -> dict[str, Any]:
     """The answer of `/tokenize`. Raises `ApiError`."""
     fields = Fields.read(content, (*dict.fromkeys((*_OF_TEXT, *_OF_CHAT, *_IDLE)),))
     check_model(fields, model)
@@ -35,14 +35,14 @@ def tokenized(content: bytes, model: Model, tokens: Tokenizer) -> dict[str, Any]
     return {"count": len(ids), "max_model_len": model.window, "tokens": ids, "token_strs": shown}
 
 
-def detokenized(content: bytes, model: Model, tokens: Tokenizer) -> dict[str, Any]:
+def detokenized(content: bytes, model: Model, tokens: ServedTokenizer) -> dict[str, Any]:
     """The answer of `/detokenize`. Raises `ApiError`."""
     fields = Fields.read(content, ("model", "tokens"))
     check_model(fields, model)
     return {"prompt": tokens.decode_all(checked_ids("tokens", fields.given.get("tokens"), model.vocab_size))}
 
 
-def _text(fields: Fields, tokens: Tokenizer) -> list[int]:
+def _text(fields: Fields, tokens: ServedTokenizer) -> list[int]:
     _refuse_others(fields, _OF_TEXT, "prompt")
     text, special = fields.get("prompt", str, ""), fields.get("add_special_tokens", bool, True)
     return tokens.encode_text(refused_as("prompt", lambda: checked_text(text, "prompt")), special)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sampling.forward.caches.cache import RollbackCache
 from sampling.forward.runner import ModelRunner
-from sampling.forward.sharded.follow import ShardWorker
+from sampling.forward.sharded.follow import RankWorker
 from sampling.forward.sharded.group import ProcessGroup
 from sampling.forward.sharded.model import Leader, ShardedModel
 from utils.device.torchrun import one_voice, seat
@@ -42,7 +42,7 @@ def main(out: Path) -> None:
     group = ProcessGroup(here)
     part: Any = Part(group)
     if not here.first:
-        ShardWorker(group, lambda text: part).follow()
+        RankWorker(group, lambda text: part).follow()
         raise SystemExit(0)
     leader = Leader(group)
     number, _ = leader.load("", lambda: None)

@@ -18,7 +18,7 @@ from utils.errors import UserError
 Load = Callable[[str], CausalModel]
 
 
-class ShardWorker:
+class RankWorker:
     """The parts of models and caches that one process has, by the numbers that the first one gave them."""
 
     def __init__(self, group: ProcessGroup, load: Load) -> None:

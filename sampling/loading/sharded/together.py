@@ -11,7 +11,7 @@ import torch
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.kernels.linear import PackedLinear
 from sampling.forward.kernels.probe import kernel, use_packed
-from sampling.forward.sharded.follow import ShardWorker
+from sampling.forward.sharded.follow import RankWorker
 from sampling.forward.sharded.group import ProcessGroup
 from sampling.forward.sharded.model import Leader, ShardedModel
 from sampling.loading.checkpoint import LoadedModel, Placement
@@ -55,7 +55,7 @@ def leader() -> Leader:
 def follow_first() -> NoReturn:
     """What the other processes do: their part, until the first is through; then they end with status 0."""
     group = _connected()
-    ShardWorker(group, lambda text: _load_as_told(text, group)).follow()
+    RankWorker(group, lambda text: _load_as_told(text, group)).follow()
     raise SystemExit(0)
 
 

@@ -65,13 +65,20 @@ def test_rows_hold_the_numbers_worked_out_by_hand(tmp_path: Path) -> None:
     assert float(plain["goodput_rps"]) == 0.0 and float(drafted["goodput_rps"]) == pytest.approx(3 / (0.4 + 0.75))
 
 
-@pytest.mark.parametrize("cut", [0, 1, 2, 3, 7, 12, 20])
-def test_resume_works_by_whole_batches(tmp_path: Path, cut: int) -> None:
-    whole, torn = tmp_path / "whole.csv", tmp_path / "torn.csv"
-    play(whole, batched())
+def torn_behind(folder: Path, plan: Plan, cut: int) -> tuple[Path, Path]:
+    """The results of a plan, and what a run leaves that ends behind so many rows."""
+    whole, torn = folder / "whole.csv", folder / "torn.csv"
+    play(whole, plan)
     content = whole.read_bytes()
     torn.write_bytes(content[: row_ends(content)[cut]])
     Files(torn).manifest.write_bytes(Files(whole).manifest.read_bytes())
+    return whole, torn
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3, 7, 12, 20])
+def test_resume_works_by_whole_batches(tmp_path: Path, cut: int) -> None:
+    whole, torn = torn_behind(tmp_path, batched(), cut)
+    content = whole.read_bytes()
     engine = MockEngine()
     play(torn, batched(), engine, resume=True)  # type: ignore[arg-type]
     assert lasting(torn) == lasting(whole)
@@ -99,11 +106,7 @@ def test_by_task_a_batch_holds_one_kind_of_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [0, 2, 3, 11, 12, 13, 15])
 def test_by_task_resume_keeps_the_whole_batches_of_each(tmp_path: Path, cut: int) -> None:
-    whole, torn = tmp_path / "whole.csv", tmp_path / "torn.csv"
-    play(whole, by_task())
-    content = whole.read_bytes()
-    torn.write_bytes(content[: row_ends(content)[cut]])
-    Files(torn).manifest.write_bytes(Files(whole).manifest.read_bytes())
+    whole, torn = torn_behind(tmp_path, by_task(), cut)
     outcome = play(torn, by_task(), resume=True)
     assert lasting(torn) == lasting(whole)
     kept = cut // 3 * 3 if cut <= 12 else 12 + (cut - 12) // 2 * 2

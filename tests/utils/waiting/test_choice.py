@@ -8,7 +8,7 @@ import pytest
 from tests.utils.waiting.test_load import made
 from utils.device.waiting import choice
 from utils.device.waiting.choice import CROWDED_S, FREE_S, LOOK_S, Choice
-from utils.device.waiting.load import Reading, read
+from utils.device.waiting.load import CpuTicks, read
 
 TICKS = 100  # a second
 STEP = 0.25
@@ -24,7 +24,7 @@ class Machine:
         self.pass_s(1.0, 0.0)
         self.choice = Choice(self.read, (self.now, self.read()), cores, lambda: threads, self, lambda: self.now)
 
-    def read(self) -> Reading | None:
+    def read(self) -> CpuTicks | None:
         self.reads += 1
         return partial(read, range(self.cores), self.folder)()
 

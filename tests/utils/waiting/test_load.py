@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from utils.device.waiting.load import Reading, others, own_cores, read
+from utils.device.waiting.load import CpuTicks, others, own_cores, read
 
 STAT = """cpu  300 0 30 700 7 3 2 8 50 0
 cpu0 100 0 10 500 5 1 1 3 25 0
@@ -23,11 +23,11 @@ def made(folder: Path, stat: str = STAT, own: str = SELF) -> Path:
 
 
 def test_all_cores_of_a_process_are_read(tmp_path: Path) -> None:
-    assert read({0, 1}, made(tmp_path)) == Reading(1050, 343, 42)
+    assert read({0, 1}, made(tmp_path)) == CpuTicks(1050, 343, 42)
 
 
 def test_cores_of_others_are_no_matter(tmp_path: Path) -> None:
-    assert read({1}, made(tmp_path)) == Reading(430, 228, 42)
+    assert read({1}, made(tmp_path)) == CpuTicks(430, 228, 42)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_no_tree_is_unknown(tmp_path: Path) -> None:
     [(200, 150, 100, 0.5), (200, 200, 100, 1.0), (200, 99, 100, 0.0), (0, 0, 0, None)],
 )
 def test_others_are_what_is_busy_beside_this_process(total: int, busy: int, own: int, cores: float | None) -> None:
-    assert others(Reading(1000, 400, 10), Reading(1000 + total, 400 + busy, 10 + own), 2) == cores
+    assert others(CpuTicks(1000, 400, 10), CpuTicks(1000 + total, 400 + busy, 10 + own), 2) == cores
 
 
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="Linux counts")

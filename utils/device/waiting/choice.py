@@ -38,8 +38,8 @@ class Choice:
 
     def __init__(
         self,
-        read: Callable[[], load.Reading | None],
-        began: tuple[float, load.Reading | None],
+        read: Callable[[], load.CpuTicks | None],
+        began: tuple[float, load.CpuTicks | None],
         cores: int,
         threads: Callable[[], int],
         team: Team,

@@ -10,7 +10,7 @@ _UTIME, _STIME = 11, 12  # of /proc/self/stat, behind the name in brackets
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CpuTicks:
     """Ticks since boot: `total` of the cores that this process may use, `busy` of them, and its `own`."""
 
     total: int
@@ -23,7 +23,7 @@ def own_cores() -> frozenset[int]:
     return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
 
 
-def read(cores: Collection[int], proc: Path = PROC) -> Reading | None:
+def read(cores: Collection[int], proc: Path = PROC) -> CpuTicks | None:
     """What the kernel has counted until now; None where it does not tell. A hypervisor's theft is busy."""
     try:
         times = [_times(line) for line in (proc / "stat").read_text().splitlines() if _core(line) in cores]
@@ -31,10 +31,10 @@ def read(cores: Collection[int], proc: Path = PROC) -> Reading | None:
         mine = int(own[_UTIME]) + int(own[_STIME])
     except (OSError, ValueError, IndexError):
         return None
-    return Reading(sum(map(sum, times)), sum(sum(each) - each[3] - each[4] for each in times), mine) if times else None
+    return CpuTicks(sum(map(sum, times)), sum(sum(each) - each[3] - each[4] for each in times), mine) if times else None
 
 
-def others(before: Reading, after: Reading, cores: int) -> float | None:
+def others(before: CpuTicks, after: CpuTicks, cores: int) -> float | None:
     """Cores that other processes kept busy between two readings, on average; None if no tick has passed."""
     total = after.total - before.total
     if total <= 0:
