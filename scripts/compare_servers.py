@@ -4,7 +4,8 @@ uv run scripts/compare_servers.py PROMPTS.jsonl --guidellm PROGRAM --tokenizer F
 
 All servers are started first and stay up; one at a time is asked. A round asks each of them once at each number of
 streams, and the order turns from round to round. {port} in a command stands for a free port. Every answer has
-`--length` tokens (`ignore_eos`), drawn greedily, so that all do equal work.
+`--length` tokens (`ignore_eos`), so that all do equal work. GuideLLM states no temperature, and a
+server samples at its own.
 """
 
 import csv
@@ -64,7 +65,6 @@ class Generator(NamedTuple):
     program: Path
     tokenizer: Path
     questions: Path
-    count: int
 
     def run(self, server: Server, streams: Sequence[int], count: int) -> list[list[dict[str, Any]]]:
         """Its figures of each request, for each number of streams. Raises `UserError` where none was answered."""
@@ -94,10 +94,8 @@ class Generator(NamedTuple):
 
 def load_of(requests: Sequence[Mapping[str, Any]], server: Server, streams: int, turn: int) -> Load:
     """One server under all questions, so many at a time."""
-    begin, end = (
-        min(one["request_start_time"] for one in requests),
-        max(one["request_end_time"] for one in requests),
-    )
+    begin = min(one["request_start_time"] for one in requests)
+    end = max(one["request_end_time"] for one in requests)
     return Load(
         turn,
         streams,
@@ -196,7 +194,7 @@ def _compare(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         texts = [prompt.turns[0] for prompt in gather(find_sources(prompts, Path()))[:limit]]
         write_questions(folder / "questions.jsonl", texts, length)
-        generator = Generator(*tools, folder / "questions.jsonl", len(texts))
+        generator = Generator(*tools, folder / "questions.jsonl")
         servers = []
         for name, command in commands:
             api = stack.enter_context(Launcher(command, Vllm(), str(tools[1]))).api_of({"method": "naive"})
