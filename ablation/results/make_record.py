@@ -92,7 +92,7 @@ def _circumstances(machine: "Machine", about_engine: "Description") -> dict[str,
         "graphs": target.graphs,
         "engine_version": about_engine.version,
         "rollback_way": target.rollback,
-        "triton": target.triton,
+        "own_kernels": target.own_kernels,
         "idle_watts": machine.energy.idle_watts if machine.energy else None,
         "energy_of": machine.energy.parts if machine.energy else None,
     }

@@ -263,8 +263,8 @@ class Record:
         "how recurrent states take tokens back, the fastest on this machine: `replay` (the recurrence alone), "
         "`every_row` (states kept behind each row), `reread` (the model reads again); null without states",
     )
-    triton: str | None = column(
-        "", "our Triton kernels' part of a forward: `attention`, `steps`, `attention and steps`; null for none"
+    own_kernels: str | None = column(
+        "", "what our kernels compute, in Triton on CUDA, in C++ on CPUs: `attention`, `steps`, or both; null for none"
     )
     forced: int | None = metric("tokens", "drafts that a grammar forced (docs/grammar.md); null without a grammar")
     grammar_ms: float | None = metric(

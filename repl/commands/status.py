@@ -73,7 +73,7 @@ def _models(session: Session) -> Iterator[tuple[str, str, str]]:
         made = "" if info is None else f"{', compiled' * info.compiled}{', fixed shapes' * info.graphs}"
         alike = "" if info is None else ", batch-invariant" * info.batch_invariant
         back = "" if info is None or info.rollback is None else f", takes tokens back by {info.rollback}"
-        ours = "" if info is None or info.triton is None else f", Triton: {info.triton}"
+        ours = "" if info is None or info.own_kernels is None else f", own kernels: {info.own_kernels}"
         how = f"{kernel}{rounded}{made}{ours}{alike}{back}"
         value = "none" if info is None else f"{info.name}, {info.device}, {info.dtype}{how}"
         yield role, value, info.detail if info else ""

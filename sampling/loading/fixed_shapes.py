@@ -7,7 +7,7 @@ from sampling.forward.causal_model import CausalModel, Shareable
 from sampling.forward.graphs.one_width import WIDTH
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, WholeRunner
-from sampling.pair.model_info import ModelInfo, checked_in_one_width, triton_kernels
+from sampling.pair.model_info import ModelInfo, checked_in_one_width, kernels_of_our_own
 from sampling.pair.pair import Pair
 from utils.errors import UserError
 
@@ -18,10 +18,10 @@ def on_graphs(pair: Pair, wanted: str, why: str | None) -> Pair:
     why: the target is not batch-invariant by itself. Raises `UserError`.
     """
     made = _on_graphs(pair, wanted, why)
-    made = replace(made, target_info=replace(made.target_info, triton=triton_kernels(made.target)))
+    made = replace(made, target_info=replace(made.target_info, own_kernels=kernels_of_our_own(made.target)))
     if made.drafter is None or made.drafter_info is None:
         return made
-    return replace(made, drafter_info=replace(made.drafter_info, triton=triton_kernels(made.drafter)))
+    return replace(made, drafter_info=replace(made.drafter_info, own_kernels=kernels_of_our_own(made.drafter)))
 
 
 def _on_graphs(pair: Pair, wanted: str, why: str | None) -> Pair:

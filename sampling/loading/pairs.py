@@ -6,11 +6,11 @@ from pathlib import Path
 import torch
 
 from sampling.forward.kernels.formats import FORMATS, FULL, refuse_format
+from sampling.forward.kernels.own import use_own_kernels
 from sampling.forward.kernels.probe import refuse_unpacked, use_packed
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner
-from sampling.forward.triton.choice import use_triton
 from sampling.loading.checkpoint import LoadedModel, Placement, load_model
 from sampling.loading.devices import choose_device, choose_dtype, why_no_cuda
 from sampling.loading.fixed_shapes import on_graphs
@@ -60,7 +60,7 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
     device = device if here is None else together.own_device(device, here)
     drafter_device = device if options.drafter_device is None else choose_device(options.drafter_device)
     _use_kernel(options.kernel)
-    use_triton(options.compile != "off")
+    use_own_kernels(options.compile != "off")
     dtype, drafter_dtype = choose_dtype(options.dtype, device), choose_dtype(options.dtype, drafter_device)
     if options.kernel == "packed":
         refuse_unpacked({device: dtype, drafter_device: drafter_dtype})

@@ -8,6 +8,7 @@ from typing import cast
 from torch import nn
 
 from sampling.forward.causal_model import CausalModel
+from sampling.forward.cpp.kernel import varlen_kernel
 from sampling.forward.invariance import Invariant, batch_invariant_here, within_its_price
 from sampling.forward.kernels.formats import FULL
 from sampling.forward.kernels.shape_check import LayerSizes
@@ -33,7 +34,7 @@ class ModelInfo:
     whether what lies between the products is. graphs: whether its forwards have fixed shapes and addresses, and are
     captured where it is on CUDA. processes: over how many the model is cut (tensor parallel). batch_invariant: whether
     a row has the same bits whatever is fed with it. rollback: how its recurrent states take tokens back; None without.
-    triton: what our own CUDA kernels compute; None where torch's operations do.
+    own_kernels: what those compute, in Triton or in C++; None where torch's operations do.
     """
 
     name: str
@@ -49,7 +50,7 @@ class ModelInfo:
     processes: int = 1
     batch_invariant: bool = False
     rollback: str | None = None
-    triton: str | None = None
+    own_kernels: str | None = None
 
 
 def compiled(
@@ -71,12 +72,17 @@ def compiled(
         return model, info, f"{info.name} is not compiled: {error}."
 
 
-def triton_kernels(runner: WholeRunner) -> str | None:
-    """See `ModelInfo.triton`."""
+def kernels_of_our_own(runner: WholeRunner) -> str | None:
+    """See `ModelInfo.own_kernels`."""
     graphs, model = (runner.graphs if isinstance(runner, ModelRunner) else None), runner.model
-    attention = graphs is not None and graphs.cache.owner.split_keys
+    attention = _attends(model) if graphs is None else graphs.cache.owner.split_keys
     steps = isinstance(model, LeanModel) and isinstance(model.blocks.steps, TritonSteps)
     return " and ".join(["attention"] * attention + ["steps"] * steps) or None
+
+
+def _attends(model: CausalModel) -> bool:
+    """Whether its rows attend by our own kernel."""
+    return isinstance(model, LeanModel) and varlen_kernel(model.device, model.dtype, model.blocks.shape) is not None
 
 
 def batch_invariant(
@@ -122,6 +128,7 @@ def probe_ids(tokenizer: Tokenizer) -> list[int]:
 def _about(model: Invariant, info: ModelInfo) -> str:
     """What the sums of a model depend on beside the machine."""
     how = f"{info.dtype}, {info.stored}, {info.kernel or 'own'} kernel{', compiled' * info.compiled}"
+    how += ", own attention" * _attends(cast(CausalModel, model))
     if not isinstance(model, LeanModel):
         modules: nn.Module = model.hf  # type: ignore[attr-defined]
         return f"{how}, {type(modules).__name__}, {_sizes_of(modules)}"

@@ -83,7 +83,7 @@ def _about(pair: Pair) -> dict[str, Any]:
 
 
 def _facts(info: ModelInfo) -> dict[str, Any]:
-    names = ("device", "dtype", "kernel", "stored", "compiled", "graphs", "batch_invariant")
+    names = ("device", "dtype", "kernel", "stored", "compiled", "own_kernels", "graphs", "batch_invariant")
     over = {"processes": info.processes} if info.processes > 1 else {}
     config = config_digest(info.place) if info.place else None
     return {**{name: getattr(info, name) for name in names}, "config": config, **over}

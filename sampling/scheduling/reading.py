@@ -21,6 +21,9 @@ from utils.device.timing import CAPTURE
 from utils.events import Prefilled, Round
 from utils.token_ids import alike
 
+_BURST = 4
+"""Prompts that wait, so that all others are better read at once."""
+
 
 def reads_in_chunks(target: SharedModel) -> bool:
     """Whether a target can read parts of prompts beside the rounds of others. If not, it reads each prompt alone."""
@@ -112,10 +115,12 @@ def next_chunks(readings: Sequence[Reading], rows: int, live: int) -> list[Chunk
     """What the next forward reads, in the order of admission: at most `PREFILL_CHUNK` rows of a prompt.
 
     rows: in all, beside the rounds of so many live texts, or two for each of them if that is more. So a round takes
-    three times as long at most, where rows are what takes time. Where more prompts wait than texts are live,
-    `PREFILL_CHUNK` if that is more.
+    three times as long at most, where rows are what takes time. In a burst, `PREFILL_CHUNK` if that is more: where more
+    prompts wait than texts are live, or `_BURST` and a quarter as many.
     """
-    chunks, rows = list[Chunk](), max(rows, 2 * live if live >= len(readings) else PREFILL_CHUNK)
+    waiting = len(readings)
+    burst = live < waiting or (waiting >= _BURST and live < 4 * waiting)
+    chunks, rows = list[Chunk](), max(rows, PREFILL_CHUNK if burst else 2 * live)
     for reading in readings:
         count = min(rows, reading.left, PREFILL_CHUNK)
         if count > 0:

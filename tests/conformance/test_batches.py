@@ -19,6 +19,7 @@ from sampling.forward import sharing
 from sampling.forward.caches import attention_metadata
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_slot import RowsSlot
+from sampling.forward.caches.torch_attention import TorchAttention
 from sampling.forward.causal_model import Output
 from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.kernels.scores import Masks
@@ -348,13 +349,13 @@ class TestPlanted:
         assert self.fails("suffix tree") or self.fails("mtp dynamic tree")
 
     def test_a_sequence_that_sees_its_neighbour(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        honest = RowsCache._side
+        honest = TorchAttention._side
 
-        def shifted(self: RowsCache, feeds: Any, part: slice) -> Any:
-            side = honest(self, feeds, part)
+        def shifted(self: TorchAttention, *given: Any) -> Any:
+            side = honest(self, *given)
             return replace(side, mask=Masks(side.mask.within(None).roll(1, 0)))
 
-        monkeypatch.setattr(RowsCache, "_side", shifted)
+        monkeypatch.setattr(TorchAttention, "_side", shifted)
         assert self.fails("none")
 
     def test_one_generator_for_all(self, monkeypatch: pytest.MonkeyPatch) -> None:

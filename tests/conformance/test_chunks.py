@@ -140,6 +140,15 @@ def test_how_many_rows_a_round_reads(monkeypatch: pytest.MonkeyPatch, rows: int,
     assert [chunk.count for chunk in next_chunks([one for one in readings if one], rows, live)] == counts
 
 
+@pytest.mark.parametrize(("waiting", "live", "burst"), [(3, 5, False), (4, 5, True), (4, 16, False), (5, 16, True)])
+def test_a_burst_is_read_first(monkeypatch: pytest.MonkeyPatch, waiting: int, live: int, burst: bool) -> None:
+    monkeypatch.setattr(reading, "PREFILL_CHUNK", 512)
+    batch = batch_of(case("none"), waiting, 3)
+    readings = [batch.admit(Request(list(range(1, 21)), GREEDY, 2, 0))[0].reading for _ in range(waiting)]
+    chunks = next_chunks([one for one in readings if one], 3, live)
+    assert sum(chunk.count for chunk in chunks) == (19 * waiting if burst else 2 * live)
+
+
 def test_events_of_a_text_tell_where_its_time_went() -> None:
     """Its share, what it waited for, and the rounds: the clock of the batch has no second beside."""
     batch = batch_of(case("model"), 3, 3)

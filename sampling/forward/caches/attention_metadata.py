@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from sampling.forward.cpp.varlen import VarlenAttention
 from sampling.forward.kernels.attention import attend_on
 from sampling.forward.kernels.batch_invariant import AttentionPattern
 from sampling.forward.kernels.scores import Masks, Scores
@@ -123,12 +124,14 @@ class AttentionMetadata:
         return _attended(self.attending, query, keys, values, scores, self.table)
 
 
-Attending = PaddedAttention | GroupedAttention | RoundsAndPrompts | tuple[PerSequenceAttention, ...]
+Attending = VarlenAttention | PaddedAttention | GroupedAttention | RoundsAndPrompts | tuple[PerSequenceAttention, ...]
 
 
 def _attended(
     attending: Attending, query: Tensor, keys: Tensor, values: Tensor, scores: Scores, table: Tensor | None
 ) -> Tensor:
+    if isinstance(attending, VarlenAttention):  # which reads the table itself
+        return attending.attend(query, keys, values, scores)
     where = keys, values, scores, table
     if isinstance(attending, RoundsAndPrompts):
         rounds = _attended(attending.rounds, query[: attending.rows], *where)

@@ -15,15 +15,13 @@ from sampling.forward.caches.attention_metadata import (
     AttentionMetadata,
     GroupedAttention,
     PaddedAttention,
-    PerSequenceAttention,
     QueryRows,
     in_rows,
 )
 from sampling.forward.caches.block_pool import BlockPool
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_alone import Buffers
-from sampling.forward.kernels.batch_invariant import AttentionPattern, columns_for
-from sampling.forward.kernels.scores import Masks
+from sampling.forward.kernels.batch_invariant import columns_for
 from sampling.forward.models.steps import BlockShape
 from utils.device.sent import sent
 
@@ -199,7 +197,7 @@ class BlockRows(RowsCache):
     def table_of(self, feeds: Sequence[QueryRows]) -> Tensor:
         """The blocks of each feed's sequence, `[S, n]`, which end with block 0."""
         columns = max(feed.start + feed.count for feed in feeds)
-        if self._batch_invariant:
+        if self._batch_invariant and self.varlen is None:
             columns = columns_for(columns, self.keys.dtype, self.keys.shape[4])
         width = -(-columns // BLOCK)
         return sent(self.lines(feeds, width), self.device).view(len(feeds), width)
@@ -234,13 +232,12 @@ class BlockRows(RowsCache):
         blocks = table.flatten().index_select(0, of * table.shape[1] + places // BLOCK)
         return super().stored(blocks, places % BLOCK)
 
-    def _lay_out_alone(self, feed: QueryRows, mask: Masks | None, sees: AttentionPattern | None) -> Tensor:
-        """See `RowsCache`: its rows are gathered from their blocks to attend."""
-        stop = feed.start + feed.count
-        rows = torch.arange(feed.start, stop, device=self.device)
+    def _lay_out_alone(self, feed: QueryRows, attends: bool = True) -> Tensor:
+        """See `RowsCache`: as one of many."""
+        rows = torch.arange(feed.start, feed.start + feed.count, device=self.device)
         table = self.table_of([feed])
-        alone = PerSequenceAttention(0, slice(0, feed.count), stop, mask, sees)
-        self.layout = AttentionMetadata(self.stored(torch.zeros_like(rows), rows, table), (alone,), rows, table)
+        attending = self._attending([feed], table) if attends else ()
+        self.layout = AttentionMetadata(self.stored(torch.zeros_like(rows), rows, table), attending, rows, table)
         return self._positions([feed], rows)
 
     def buffers(self, index: int) -> Buffers:

@@ -4,29 +4,28 @@ A forward over several of them takes their rows one behind the other: no matrix 
 Only to attend are rows laid out by sequence. Rolling one back is an assignment, and no other is touched.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, islice, pairwise
+from collections.abc import Mapping, Sequence
 from weakref import finalize
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from sampling.forward.caches import cache
 from sampling.forward.caches.attention_metadata import (
     Attending,
     AttentionMetadata,
     PaddedAttention,
-    PerSequenceAttention,
     QueryRows,
-    RoundsAndPrompts,
     visible,
 )
 from sampling.forward.caches.growth import UsedRows
 from sampling.forward.caches.rows_alone import AloneLayout, Buffers, FixedLayout, SingleLayout
 from sampling.forward.caches.rows_layer import RowsLayer
+from sampling.forward.caches.torch_attention import TorchAttention
+from sampling.forward.cpp.kernel import varlen_kernel
+from sampling.forward.cpp.varlen import VarlenAttention
 from sampling.forward.kernels.attention import folded_mask
-from sampling.forward.kernels.batch_invariant import AttentionPattern, CausalRows, attention_pattern, columns_for
+from sampling.forward.kernels.batch_invariant import AttentionPattern, columns_for
 from sampling.forward.kernels.scores import Masks
 from sampling.forward.models.steps import BlockShape
 from sampling.forward.triton.attention import SplitKeys
@@ -42,7 +41,8 @@ class RowsCache:
     It grows with them and with their texts; only rows that were fed are copied then. It is zeroed: a number that is
     none, once there, would spread from rows that are hidden (0 times NaN is NaN). batch_invariant: see `Format`; every
     sequence then attends by itself, as it does alone. padded: all attend side by side, as a model's own layers must
-    have it. split_keys: captured forwards attend by our own kernel (see `SplitKeys`).
+    have it. split_keys: captured forwards attend by our own kernel (see `SplitKeys`). varlen: what others attend by, on
+    a CPU that can have it: none is padded then, and all are batch-invariant.
     """
 
     layout: AttentionMetadata | AloneLayout
@@ -58,6 +58,8 @@ class RowsCache:
         padded: bool = False,
     ) -> None:
         self._group, self._batch_invariant, self._padded = shape.heads // shape.kv_heads or 1, batch_invariant, padded
+        self.varlen = None if padded else varlen_kernel(device, dtype, shape)
+        self._torch = TorchAttention(self._group, dtype, device, batch_invariant, padded)
         self.keys = self.values = torch.zeros(layers, 0, shape.kv_heads, 0, shape.head_dim, device=device, dtype=dtype)
         self.layers = [RowsLayer(self, index) for index in range(layers)]
         self.split_keys = not (batch_invariant or padded) and splits_keys(device, dtype, shape)
@@ -94,24 +96,25 @@ class RowsCache:
         """Prepare the next forward, and make room for it; the positions `[N]` of the flat rows."""
         self.make_room_for(feeds)
         if len(feeds) == 1 and not self._padded:
-            return self._lay_out_alone(feeds[0], *self._sees(feeds[0]))
+            return self._lay_out_alone(feeds[0])
         starts = [feed.start for feed in feeds]
         rows = [start + row for start, feed in zip(starts, feeds, strict=True) for row in range(feed.count)]
         where = [number for number, feed in zip(self.numbers(feeds), feeds, strict=True) for _ in range(feed.count)]
         flat = sent([*rows, *where], self.device)
         places, of = flat[: len(rows)], flat[len(rows) :]
         table = self.table_of(feeds)
-        self.layout = AttentionMetadata(self.stored(of, places, table), self._attending(feeds), places, table)
+        self.layout = AttentionMetadata(self.stored(of, places, table), self._attending(feeds, table), places, table)
         return self._positions(feeds, places)
 
     def lay_out_writes(self, feed: QueryRows) -> Tensor:
         """`lay_out` for rows of one sequence that are stored and attend to nothing."""
         self.make_room_for([feed])
-        return self._lay_out_alone(feed, None, None)
+        return self._lay_out_alone(feed, attends=False)
 
-    def _lay_out_alone(self, feed: QueryRows, mask: Masks | None, sees: AttentionPattern | None) -> Tensor:
+    def _lay_out_alone(self, feed: QueryRows, attends: bool = True) -> Tensor:
         """`lay_out` for one sequence."""
         start, stop = feed.start, feed.start + feed.count
+        mask, sees = self._sees(feed) if attends else (None, None)
         self.layout = SingleLayout(self.buffers(feed.slot.index), start, stop, mask, sees)
         return torch.arange(start, stop, device=self.device) if feed.positions is None else feed.positions
 
@@ -144,7 +147,7 @@ class RowsCache:
         if self.split_keys:
             mask, sees = None, SplitKeys.of(base, seen, table)
         else:
-            mask, sees = self.folded(cache.additive(visible(base, seen, columns), self.keys.dtype)), None
+            mask, sees = self._torch.folded(visible(base, seen, columns)), None
         return PaddedAttention(part, seen.shape[1], columns, at, mask, sees)
 
     def buffers(self, index: int) -> Buffers:
@@ -174,9 +177,17 @@ class RowsCache:
         heads = torch.arange(kv_heads, device=self.device)
         return ((of.unsqueeze(1) * kv_heads + heads) * capacity + places.unsqueeze(1)).flatten()
 
-    def folded(self, mask: Tensor) -> Masks:
-        """A mask `[sequences, rows, columns]` as `PaddedAttention` has it."""
-        return Masks(folded_mask(mask, self._group).unsqueeze(1))
+    def _sees(self, feed: QueryRows) -> tuple[Masks | None, AttentionPattern | None]:
+        """Mask or pattern of a sequence that is alone in its buffers."""
+        if self.varlen is None:
+            return self._torch.sees(feed)
+        return None, VarlenAttention(self.varlen, [feed], torch.zeros(1, 1, dtype=torch.long))
+
+    def _attending(self, feeds: Sequence[QueryRows], table: Tensor | None) -> Attending:
+        if self.varlen is None:
+            return self._torch.attending(feeds, self.numbers(feeds))
+        places = sent(self.numbers(feeds), self.device).unsqueeze(1) if table is None else table
+        return VarlenAttention(self.varlen, feeds, places)
 
     def _positions(self, feeds: Sequence[QueryRows], places: Tensor) -> Tensor:
         """A row of a chain stands where it lies."""
@@ -186,63 +197,6 @@ class RowsCache:
         return torch.cat(
             [part if feed.positions is None else feed.positions for part, feed in zip(parts, feeds, strict=True)]
         )
-
-    def _attending(self, feeds: Sequence[QueryRows]) -> Attending:
-        rounds = [feed for feed in feeds if not feed.prompt]
-        if self._padded or not 0 < len(rounds) < len(feeds):
-            return self._together(feeds)
-        count = sum(feed.count for feed in rounds)
-        return RoundsAndPrompts(self._together(rounds), count, tuple(self._apart(feeds, len(rounds))))
-
-    def _together(self, feeds: Sequence[QueryRows]) -> PaddedAttention | tuple[PerSequenceAttention, ...]:
-        numbers = self.numbers(feeds)
-        part = slice(min(numbers), max(numbers) + 1)
-        rows = max(feed.count for feed in feeds) * (part.stop - part.start)
-        few = rows > 2 * sum(feed.count for feed in feeds)
-        trees = self._batch_invariant and any(feed.seen is not None for feed in feeds)
-        if trees or (few and not self._padded):
-            return tuple(self._apart(feeds))
-        return self._side(feeds, part)
-
-    def _apart(self, feeds: Sequence[QueryRows], first: int = 0) -> Iterator[PerSequenceAttention]:
-        ends = accumulate((feed.count for feed in feeds), initial=0)
-        each = zip(self.numbers(feeds), feeds, pairwise(ends), strict=True)
-        for number, fed_rows, (start, stop) in islice(each, first, None):
-            yield PerSequenceAttention(
-                number, slice(start, stop), fed_rows.start + fed_rows.count, *self._sees(fed_rows)
-            )
-
-    def _sees(self, feed: QueryRows) -> tuple[Masks | None, AttentionPattern | None]:
-        """Mask or pattern of a sequence that attends by itself; neither where it sees all rows."""
-        if self._batch_invariant:
-            return None, self._chain(feed) if feed.seen is None else attention_pattern(feed.seen, self.keys.dtype)
-        if feed.seen is None and feed.count == 1:
-            return None, None
-        seen = cache.seen(feed.start, feed.count, None, self.device) if feed.seen is None else feed.seen
-        return Masks(folded_mask(cache.additive(seen, self.keys.dtype), self._group)), None
-
-    def _chain(self, feed: QueryRows) -> CausalRows:
-        first = feed.start + 1
-        return CausalRows(torch.arange(first, first + feed.count, device=self.device).unsqueeze(0), self.keys.dtype)
-
-    def _side(self, feeds: Sequence[QueryRows], part: slice) -> PaddedAttention:
-        sequences, most = part.stop - part.start, max(feed.count for feed in feeds)
-        columns = max(feed.start + feed.count for feed in feeds)
-        fed = [number - part.start for number in self.numbers(feeds)]
-        starts, even = [0] * sequences, fed == list(range(sequences)) and all(feed.count == most for feed in feeds)
-        for place, fed_rows in zip(fed, feeds, strict=True):
-            starts[place] = fed_rows.start
-        last = sent(starts, self.device).unsqueeze(1) + torch.arange(most, device=self.device)
-        at = [place * most + row for place, feed in zip(fed, feeds, strict=True) for row in range(feed.count)]
-        flat = None if even else sent(at, self.device)
-        if self._batch_invariant:
-            sees = CausalRows((last + 1).clamp_(max=columns), self.keys.dtype)
-            return PaddedAttention(part, most, columns, flat, None, sees)
-        seen = torch.arange(columns, device=self.device) <= last.unsqueeze(2)
-        for place, fed_rows in zip(fed, feeds, strict=True):
-            if fed_rows.seen is not None:
-                seen[place, : fed_rows.count] = F.pad(fed_rows.seen, (0, columns - fed_rows.seen.shape[1]))
-        return PaddedAttention(part, most, columns, flat, self.folded(cache.additive(seen, self.keys.dtype)))
 
     def make_room_for(self, feeds: Sequence[QueryRows]) -> None:
         """Room for the rows that are fed."""
@@ -259,7 +213,7 @@ class RowsCache:
     def _make_room(self, rows: int) -> None:
         """Room for so many rows of each; what grows one by one is not copied each time."""
         layers, there, kv_heads, capacity, dim = self.keys.shape
-        if self._batch_invariant:
+        if self._batch_invariant and self.varlen is None:
             rows = columns_for(rows, self.keys.dtype, dim)
         if self.taken <= there and rows <= capacity:
             return

@@ -6,19 +6,16 @@ from importlib.util import find_spec
 
 import torch
 
+from sampling.forward.kernels.own import own_kernels
+
 CAPABILITY = (8, 0)
-_allowed = True
-
-
-def use_triton(answer: bool) -> None:
-    """Whether what is made from now on may have our Triton kernels."""
-    global _allowed
-    _allowed = answer
 
 
 def may_use(device: torch.device) -> bool:
     """Whether they are allowed, and can be had on this device."""
-    return _allowed and (interpreted() if device.type == "cpu" else device.type == "cuda" and _on_cards(device.index))
+    return own_kernels() and (
+        interpreted() if device.type == "cpu" else device.type == "cuda" and _on_cards(device.index)
+    )
 
 
 def interpreted() -> bool:

@@ -40,7 +40,7 @@ KEYS = """id, task, turn, method, lossless, settings, prompt_tokens, new_tokens,
   queued_s, live_rows, tpot_ms, waited_s, throughput_tps, e2e_throughput_tps, goodput_rps,
   engine, engine_version, concurrency, referee, referee_place, referee_behind, host, prefill_shared, kv_bytes,
   kv_transfer_ms, rollback_ms, reread, experts_per_round, expert_share, experts_ms,
-  target_tokens_per_s, rollback_way, triton, forced, grammar_ms, joules_per_token, idle_watts,
+  target_tokens_per_s, rollback_way, own_kernels, forced, grammar_ms, joules_per_token, idle_watts,
   energy_of, prefix_hits, prefill_saved_ms, reread_target,
   reread_drafter, prefill_chunks, gap_p99_ms, preempted, threads_blocked"""
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sampling.forward.kernels.formats import FORMATS
+from sampling.forward.kernels.own import use_own_kernels
 from sampling.forward.models import blocks, lean
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, feed, prefill
 from sampling.forward.sharing import SharedRunner
-from sampling.forward.triton import choice
 from sampling.forward.triton.launch import Launch
 from sampling.forward.triton.steps import TritonSteps
 from tests.pretend_cuda import FREE
@@ -69,9 +69,9 @@ def _alike(found: Tensor, expected: Tensor) -> None:
 
 def check_alone(name: str) -> None:
     """Prompt, chain, tree with a kept side branch, and what follows."""
-    choice.use_triton(False)
+    use_own_kernels(False)
     plain = ModelRunner(model(name))
-    choice.use_triton(True)
+    use_own_kernels(True)
     ours = ModelRunner.with_graphs(model(name))
     assert ours.cache.owner.split_keys and not plain.cache.owner.split_keys
     assert isinstance(ours.model.blocks.steps, TritonSteps)
@@ -91,7 +91,7 @@ def check_alone(name: str) -> None:
 
 def check_one_graph_a_width(_: Any = None) -> None:
     """A text that grows past a bucket of columns is still fed by the same function."""
-    choice.use_triton(True)
+    use_own_kernels(True)
     runner = ModelRunner.with_graphs(model("llama"))
     prefill(runner, [5] * 255)
     for token in (1, 2, 3):
@@ -103,7 +103,7 @@ def check_together(name: str) -> None:
     """Texts of several lengths in one forward, one of them a tree."""
     found = []
     for ours in (False, True):
-        choice.use_triton(ours)
+        use_own_kernels(ours)
         shared = SharedRunner(model(name), fixed_shapes=ours)
         assert shared.cache.split_keys is ours
         slots, logits = [shared.another() for _ in range(2)], list[Tensor]()
@@ -125,7 +125,7 @@ def check_blocks(_: Any = None) -> None:
     """Texts that end in different blocks, and go on over the edges of those, one of them as a tree."""
     found = []
     for ours in (False, True):
-        choice.use_triton(ours)
+        use_own_kernels(ours)
         shared = SharedRunner(model("llama"), fixed_shapes=ours, blocks=ours)
         assert shared.cache.split_keys is ours and shared.cache.in_blocks is ours
         slots, logits = [shared.another() for _ in range(3)], list[Tensor]()
@@ -156,7 +156,7 @@ class _Launches(TorchDispatchMode):
 
 def in_fp8(ours: bool, layers: int = 1) -> LeanModel:
     """A model in fp8. Our kernels are taken as they are: the interpreter's own rounding is off, see `step_cases`."""
-    choice.use_triton(ours)
+    use_own_kernels(ours)
     made = model("llama", layers).with_format(FORMATS["fp8"])
     with patch.object(blocks, "rounds_to_fp8", lambda *about: True):
         assert getattr(made.blocks.steps, "fp8", False) is ours
@@ -181,7 +181,7 @@ def check_fp8(_: Any = None) -> None:
 
 def launches(name: str) -> Counter[str]:
     """Those of one layer for a row, by name. Our kernels are counted in place of being run."""
-    choice.use_triton(True)
+    use_own_kernels(True)
     counts = []
     for layers in (2, 3):
         runner = ModelRunner.with_graphs(in_fp8(True, layers) if name == "fp8" else model(name, layers))

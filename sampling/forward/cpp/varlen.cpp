@@ -1,0 +1,436 @@
+// Attention of rows over columns of their own, on a CPU. A row's sums have an order that nothing beside it changes.
+//
+// Columns are counted as a row sees them. 16 of them are a tile and 256 a part. Scores of a tile are summed over the
+// dimensions one by one. A part has its largest score, its sum of weights, and its weighted values. Parts are joined
+// from the first to the last (Milakov and Gimelshein, https://arxiv.org/abs/1805.02867).
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+constexpr int WIDTH = 16;
+constexpr int PART = 256;
+constexpr int TILES = 2;   // that are scored at once
+constexpr int ROWS = 4;    // that read a tile at once
+constexpr int BLOCK = 48;  // most query rows of a task
+constexpr int64_t SMALL = 100000;  // multiplications that one thread does sooner than two begin
+constexpr float NONE = -1e30f;
+
+typedef float Lanes __attribute__((vector_size(64)));
+typedef int32_t Whole __attribute__((vector_size(64)));
+typedef uint32_t Bits __attribute__((vector_size(64)));
+typedef uint16_t Halves __attribute__((vector_size(32)));
+
+struct bfloat16 {
+  uint16_t bits;
+};
+
+inline Lanes load(const float* from) {
+  Lanes found;
+  std::memcpy(&found, from, sizeof found);
+  return found;
+}
+
+inline Lanes load(const bfloat16* from) {
+  Halves halves;
+  std::memcpy(&halves, from, sizeof halves);
+  return reinterpret_cast<Lanes>(__builtin_convertvector(halves, Bits) << 16);
+}
+
+inline void store(float* to, Lanes lanes) { std::memcpy(to, &lanes, sizeof lanes); }
+
+inline void store(bfloat16* to, Lanes lanes) {  // to the nearest, ties to even
+  Bits bits = reinterpret_cast<Bits>(lanes);
+  Halves halves = __builtin_convertvector((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16, Halves);
+  std::memcpy(to, &halves, sizeof halves);
+}
+
+inline Lanes larger(Lanes a, Lanes b) { return a > b ? a : b; }
+
+inline Lanes power(Lanes x) {  // e^x for x <= 0, as Cephes computes it
+  x = larger(x, Lanes{} - 87.0f);
+  Lanes n = (x * 1.44269504088896341f + 12582912.0f) - 12582912.0f;
+  Lanes r = x - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  Lanes p = Lanes{} + 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  Whole exponent = (__builtin_convertvector(n, Whole) + 127) << 23;
+  return p * reinterpret_cast<Lanes>(exponent);
+}
+
+inline float power(float x) { return power(Lanes{} + x)[0]; }
+
+inline Lanes capped(Lanes x, float cap) {  // cap * tanh(x / cap)
+  Lanes size = x < 0.0f ? -x : x;
+  Lanes small = power(size * (-2.0f / cap));
+  Lanes found = cap * ((1.0f - small) / (1.0f + small));
+  return x < 0.0f ? -found : found;
+}
+
+template <int STEP>
+inline void exchange(Lanes* rows) {
+  for (int i = 0; i < WIDTH; ++i) {
+    if (i & STEP) continue;
+    Whole low, high;
+    for (int j = 0; j < WIDTH; ++j) {
+      low[j] = j & STEP ? WIDTH + (j ^ STEP) : j;
+      high[j] = j & STEP ? WIDTH + j : j ^ STEP;
+    }
+    Lanes a = rows[i], b = rows[i + STEP];
+    rows[i] = __builtin_shuffle(a, b, low);
+    rows[i + STEP] = __builtin_shuffle(a, b, high);
+  }
+}
+
+inline void transpose(Lanes* rows) {
+  exchange<1>(rows);
+  exchange<2>(rows);
+  exchange<4>(rows);
+  exchange<8>(rows);
+}
+
+// As Python fills it: see varlen.py.
+struct Layout {
+  const int32_t* firsts;   // [sequences + 1], the first row of each
+  const int32_t* counts;   // [N], how many of the first columns a row sees
+  const int32_t* more_at;  // [N + 1], where its further columns begin
+  const int32_t* more;     // those, in rising order
+  const int64_t* table;    // [sequences, line], the blocks of each
+  const float* sinks;      // [heads], or null
+  int64_t sequences, kv_heads, group, line, block, by_block, by_head, by_row, window, threads;  // 0: no window
+  float scale, cap;        // 0: no cap
+};
+
+// What a row sees, counted from 0: [low, high). Below `same` that are the columns themselves, then those of `more`.
+struct Row {
+  int low, high, same;
+  const int32_t* more;
+};
+
+struct State {
+  float most, sum;
+};
+
+// Join what a further part gave to a row.
+template <int D>
+__attribute__((noinline)) void join(State* state, Lanes* sums, State part, const Lanes* added) {
+  if (part.sum == 0.0f) return;
+  float most = std::max(state->most, part.most);
+  float before = state->most == most ? 1.0f : power(state->most - most);
+  float now = part.most == most ? 1.0f : power(part.most - most);
+  float kept = state->sum * before;
+  state->sum = kept + part.sum * now;
+  state->most = most;
+  for (int d = 0; d < D / WIDTH; ++d) {
+    Lanes held = sums[d] * before;
+    sums[d] = held + added[d] * now;
+  }
+}
+
+template <class T, int D>
+struct Attention {
+  const Layout& of;
+  const T* query;
+  const T* keys;
+  const T* values;
+  T* out;
+
+  // The rows of a task, `n * group` of one key head, some of them; scores: [BLOCK, PART].
+  struct Task {
+    int64_t sequence, head, first, count;
+  };
+
+  struct Scratch {
+    std::vector<Lanes> queries = std::vector<Lanes>(BLOCK * D / WIDTH);
+    std::vector<float> scores = std::vector<float>(BLOCK * PART);
+    Row rows[BLOCK];
+    int64_t columns[PART];  // where those of the part lie
+  };
+
+  int64_t place(const Task& task, int column) const {
+    int64_t block = of.table[task.sequence * of.line + column / of.block];
+    return block * of.by_block + task.head * of.by_head + static_cast<int64_t>(column % of.block) * D;
+  }
+
+  // Where what a row sees lies, for [from, to).
+  void places(const Task& task, const Row& row, int from, int to, int64_t* found) const {
+    int p = from, stop = std::min(to, row.same);
+    while (p < stop) {
+      int64_t begin = place(task, p);
+      for (int left = static_cast<int>(of.block - p % of.block); left > 0 && p < stop; --left, ++p, begin += D)
+        found[p - from] = begin;
+    }
+    for (; p < to; ++p) found[p - from] = place(task, row.more[p - row.same]);
+  }
+
+  int64_t row_of(const Task& task, int64_t i) const {  // which flat row
+    return of.firsts[task.sequence] + (task.first + i) / of.group;
+  }
+
+  int64_t head_of(const Task& task, int64_t i) const { return task.head * of.group + (task.first + i) % of.group; }
+
+  void prepare(const Task& task, Scratch& scratch) const {
+    float* queries = reinterpret_cast<float*>(scratch.queries.data());
+    for (int i = 0; i < task.count; ++i) {
+      int64_t row = row_of(task, i);
+      const T* from = query + row * of.by_row + head_of(task, i) * D;
+      for (int d = 0; d < D; d += WIDTH) store(queries + i * D + d, load(from + d));
+      int same = of.counts[row], further = of.more_at[row + 1] - of.more_at[row], high = same + further;
+      int low = of.window > 0 ? static_cast<int>(std::max<int64_t>(0, high - of.window)) : 0;
+      scratch.rows[i] = {low, high, further ? same : high, of.more + of.more_at[row]};
+    }
+  }
+
+  // Keys of a tile, one dimension behind the other; columns that are not there are zeros.
+  void turn(const int64_t* columns, int count, Lanes* turned) const {
+    for (int d = 0; d < D; d += WIDTH) {
+      for (int j = 0; j < WIDTH; ++j) turned[d + j] = j < count ? load(keys + columns[j] + d) : Lanes{};
+      transpose(turned + d);
+    }
+  }
+
+  template <int R>
+  void score(const float* queries, const Lanes* turned, float* scores) const {
+    Lanes sums[R][TILES] = {};
+    for (int d = 0; d < D; ++d)
+      for (int r = 0; r < R; ++r)
+        for (int t = 0; t < TILES; ++t) sums[r][t] += queries[r * D + d] * turned[t * D + d];
+    for (int r = 0; r < R; ++r)
+      for (int t = 0; t < TILES; ++t) {
+        Lanes found = sums[r][t] * of.scale;
+        store(scores + r * PART + t * WIDTH, of.cap > 0.0f ? capped(found, of.cap) : found);
+      }
+  }
+
+  void score_rows(const float* queries, const Lanes* turned, int rows, float* scores) const {
+    int r = 0;
+    for (; r + ROWS <= rows; r += ROWS) score<ROWS>(queries + r * D, turned, scores + r * PART);
+    queries += r * D, scores += r * PART;
+    if (rows - r == 3) score<3>(queries, turned, scores);
+    if (rows - r == 2) score<2>(queries, turned, scores);
+    if (rows - r == 1) score<1>(queries, turned, scores);
+  }
+
+  void score_part(const Task& task, Scratch& scratch, int first, int stop) const {
+    Lanes turned[TILES * D];
+    const float* queries = reinterpret_cast<const float*>(scratch.queries.data());
+    for (int from = first; from < stop; from += TILES * WIDTH) {
+      int to = std::min(stop, from + TILES * WIDTH), begin = 0;
+      auto fill = [&](const int64_t* columns, int count) {
+        for (int t = 0; t < TILES; ++t) turn(columns + t * WIDTH, count - t * WIDTH, turned + t * D);
+      };
+      bool filled = false;
+      while (begin < task.count) {  // runs of rows that see these columns, and rows that see others here
+        const Row& row = scratch.rows[begin];
+        float* scores = scratch.scores.data() + begin * PART + (from - first);
+        if (row.high > row.same && row.same < to) {
+          int64_t columns[TILES * WIDTH];
+          int high = std::max(from, std::min(to, row.high));
+          places(task, row, from, high, columns);
+          fill(columns, high - from);
+          filled = false;
+          int end = begin + 1;  // the heads of a group see the same
+          while (end < task.count && scratch.rows[end].more == row.more && scratch.rows[end].same == row.same) ++end;
+          score_rows(queries + begin * D, turned, end - begin, scores);
+          begin = end;
+          continue;
+        }
+        int end = begin + 1;
+        while (end < task.count && (scratch.rows[end].high == scratch.rows[end].same || scratch.rows[end].same >= to)) ++end;
+        if (!filled) fill(scratch.columns + (from - first), to - from);
+        filled = true;
+        score_rows(queries + begin * D, turned, end - begin, scores);
+        begin = end;
+      }
+    }
+  }
+
+  // Weights in place of the scores of a row.
+  static State weigh(const Row& row, float* scores, int first, int stop) {
+    int low = std::max(row.low, first) - first, high = std::min(row.high, stop) - first;
+    int end = (stop - first + WIDTH - 1) / WIDTH * WIDTH;
+    if (low >= high) {
+      std::fill(scores, scores + end, 0.0f);
+      return {NONE, 0.0f};
+    }
+    std::fill(scores, scores + low, NONE);
+    std::fill(scores + high, scores + end, NONE);
+    Lanes most = load(scores);
+    for (int c = WIDTH; c < end; c += WIDTH) most = larger(most, load(scores + c));
+    float top = most[0];
+    for (int j = 1; j < WIDTH; ++j) top = std::max(top, most[j]);
+    Lanes sums{};
+    for (int c = 0; c < end; c += WIDTH) {
+      Lanes at = load(scores + c);
+      Lanes weights = at > NONE ? power(at - top) : Lanes{};
+      store(scores + c, weights);
+      sums += weights;
+    }
+    float sum = 0.0f;
+    for (int j = 0; j < WIDTH; ++j) sum += sums[j];
+    return {top, sum};
+  }
+
+  template <int R, int WIDE>
+  void add(const int64_t* columns, const float* weights, int count, int d, Lanes* sums) const {
+    Lanes held[R][WIDE];
+    for (int r = 0; r < R; ++r)
+      for (int w = 0; w < WIDE; ++w) held[r][w] = sums[(r * D + d) / WIDTH + w];
+    for (int c = 0; c < count; ++c) {
+      const T* value = values + columns[c] + d;
+      Lanes lanes[WIDE];
+      for (int w = 0; w < WIDE; ++w) lanes[w] = load(value + w * WIDTH);
+      for (int r = 0; r < R; ++r)
+        for (int w = 0; w < WIDE; ++w) held[r][w] += weights[r * PART + c] * lanes[w];
+    }
+    for (int r = 0; r < R; ++r)
+      for (int w = 0; w < WIDE; ++w) sums[(r * D + d) / WIDTH + w] = held[r][w];
+  }
+
+  template <int R>
+  void add_rows(const Task& task, const Scratch& scratch, int at, int first, int stop, Lanes* sums) const {
+    const Row* rows = scratch.rows + at;
+    const float* weights = scratch.scores.data() + at * PART;
+    sums += at * D / WIDTH;
+    constexpr int WIDE = D % 64 == 0 ? 4 : D % 32 == 0 ? 2 : 1;
+    int low = stop, high = first;
+    for (int r = 0; r < R; ++r) {
+      low = std::min(low, std::max(first, rows[r].low));
+      high = std::max(high, std::min(stop, rows[r].high));
+    }
+    int common = high;  // behind it rows see other columns
+    for (int r = 0; r < R; ++r)
+      if (rows[r].same < rows[r].high) common = std::min(common, rows[r].same);
+    common = std::max(common, low);
+    for (int d = 0; d < D; d += WIDE * WIDTH)
+      add<R, WIDE>(scratch.columns + (low - first), weights + (low - first), common - low, d, sums);
+    for (int r = 0; r < R; ++r) {
+      int end = std::min(stop, rows[r].high);
+      if (end <= common) continue;
+      int64_t columns[PART];
+      places(task, rows[r], common, end, columns);
+      for (int d = 0; d < D; d += WIDE * WIDTH)
+        add<1, WIDE>(columns, weights + r * PART + (common - first), end - common, d, sums + r * D / WIDTH);
+    }
+  }
+
+  // One part of the columns of a task: the state of each row, and its weighted values.
+  void part(const Task& task, Scratch& scratch, int first, int stop, State* states, Lanes* sums) const {
+    places(task, {0, stop, stop, nullptr}, first, stop, scratch.columns);
+    score_part(task, scratch, first, stop);
+    for (int i = 0; i < task.count; ++i)
+      states[i] = weigh(scratch.rows[i], scratch.scores.data() + i * PART, first, stop);
+    std::fill(sums, sums + task.count * D / WIDTH, Lanes{});
+    int i = 0, count = static_cast<int>(task.count);
+    for (; i + ROWS <= count; i += ROWS) add_rows<ROWS>(task, scratch, i, first, stop, sums);
+    if (count - i == 3) add_rows<3>(task, scratch, i, first, stop, sums);
+    if (count - i == 2) add_rows<2>(task, scratch, i, first, stop, sums);
+    if (count - i == 1) add_rows<1>(task, scratch, i, first, stop, sums);
+  }
+
+  void finish(const Task& task, int64_t i, State state, Lanes* sums) const {
+    if (of.sinks != nullptr) {  // a weight without a value
+      const Lanes nothing[D / WIDTH] = {};
+      join<D>(&state, sums, {of.sinks[head_of(task, i)], 1.0f}, nothing);
+    }
+    T* to = out + (row_of(task, i) * of.kv_heads * of.group + head_of(task, i)) * D;
+    for (int d = 0; d < D / WIDTH; ++d) store(to + d * WIDTH, sums[d] / state.sum);
+  }
+
+  // Tasks of a block of rows each; with `split` also of a part each, joined when all are done.
+  void run() const {
+    struct Piece {
+      Task task;
+      int low, high;  // columns
+      int64_t at;     // where its rows are among those of all pieces
+    };
+    std::vector<Task> tasks;
+    int64_t work = 0;
+    for (int64_t sequence = 0; sequence < of.sequences; ++sequence) {
+      int64_t rows = (of.firsts[sequence + 1] - of.firsts[sequence]) * of.group;
+      for (int64_t head = 0; head < of.kv_heads; ++head)
+        for (int64_t first = 0; first < rows; first += BLOCK)
+          tasks.push_back({sequence, head, first, std::min<int64_t>(BLOCK, rows - first)});
+    }
+    std::vector<Piece> pieces;
+    std::vector<int64_t> begin;
+    int64_t at = 0;
+    for (const Task& task : tasks) {
+      int low = 1 << 30, high = 0;
+      for (int64_t row = row_of(task, 0); row <= row_of(task, task.count - 1); ++row) {
+        int sees = of.counts[row] + of.more_at[row + 1] - of.more_at[row];
+        high = std::max(high, sees);
+        low = std::min(low, of.window > 0 ? static_cast<int>(std::max<int64_t>(0, sees - of.window)) : 0);
+      }
+      begin.push_back(pieces.size());
+      for (int first = low / PART * PART; first < high; first += PART) {
+        pieces.push_back({task, first, std::min(high, first + PART), at});
+        work += task.count * (std::min(high, first + PART) - first) * D * 2;
+        at += task.count;
+      }
+    }
+    begin.push_back(pieces.size());
+    bool split = static_cast<int64_t>(tasks.size()) < 4 * of.threads;
+    int threads = work < SMALL ? 1 : static_cast<int>(of.threads);
+    if (!split) {
+#pragma omp parallel num_threads(threads) if (threads > 1)
+      {
+        Scratch scratch;
+        std::vector<State> states(2 * BLOCK);
+        std::vector<Lanes> sums(2 * BLOCK * D / WIDTH);
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t t = 0; t < static_cast<int64_t>(tasks.size()); ++t) {
+          const Task& task = tasks[t];
+          prepare(task, scratch);
+          std::fill(states.begin(), states.begin() + BLOCK, State{NONE, 0.0f});
+          std::fill(sums.begin(), sums.begin() + BLOCK * D / WIDTH, Lanes{});
+          State* parts = states.data() + BLOCK;
+          Lanes* added = sums.data() + BLOCK * D / WIDTH;
+          for (int64_t p = begin[t]; p < begin[t + 1]; ++p) {
+            part(task, scratch, pieces[p].low, pieces[p].high, parts, added);
+            for (int i = 0; i < task.count; ++i)
+              join<D>(&states[i], &sums[i * D / WIDTH], parts[i], added + i * D / WIDTH);
+          }
+          for (int i = 0; i < task.count; ++i) finish(task, i, states[i], &sums[i * D / WIDTH]);
+        }
+      }
+      return;
+    }
+    std::vector<State> states(at);
+    std::vector<Lanes> sums(at * D / WIDTH);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+      Scratch scratch;
+#pragma omp for schedule(dynamic, 1)
+      for (int64_t p = 0; p < static_cast<int64_t>(pieces.size()); ++p) {
+        const Piece& piece = pieces[p];
+        prepare(piece.task, scratch);
+        part(piece.task, scratch, piece.low, piece.high, &states[piece.at], &sums[piece.at * D / WIDTH]);
+      }
+#pragma omp for schedule(static)
+      for (int64_t t = 0; t < static_cast<int64_t>(tasks.size()); ++t)
+        for (int i = 0; i < tasks[t].count; ++i) {
+          State state{NONE, 0.0f};
+          Lanes joined[D / WIDTH] = {};
+          for (int64_t p = begin[t]; p < begin[t + 1]; ++p)
+            join<D>(&state, joined, states[pieces[p].at + i], &sums[(pieces[p].at + i) * D / WIDTH]);
+          finish(tasks[t], i, state, joined);
+        }
+    }
+  }
+};
+
+}  // namespace
+
+extern "C" void attend(const Layout* of, const void* query, const void* keys, const void* values, void* out) {
+  Attention<NUMBER, DIM>{*of, static_cast<const NUMBER*>(query), static_cast<const NUMBER*>(keys),
+                         static_cast<const NUMBER*>(values), static_cast<NUMBER*>(out)}
+      .run();
+}
