@@ -4,8 +4,7 @@ uv run scripts/compare_servers.py PROMPTS.jsonl --guidellm PROGRAM --tokenizer F
 
 All servers are started first and stay up; one at a time is asked. A round asks each of them once at each number of
 streams, and the order turns from round to round. {port} in a command stands for a free port. Every answer has
-`--length` tokens (`ignore_eos`), so that all do equal work. GuideLLM states no temperature, and a
-server samples at its own.
+`--length` tokens (`ignore_eos`), so that all do equal work, and is greedy (temperature 0).
 """
 
 import csv
@@ -68,12 +67,18 @@ class Generator(NamedTuple):
 
     def run(self, server: Server, streams: Sequence[int], count: int) -> list[list[dict[str, Any]]]:
         """Its figures of each request, for each number of streams. Raises `UserError` where none was answered."""
+        asked = {
+            "kind": "openai_http",
+            "target": server.url,
+            "request_format": "/v1/chat/completions",
+            "extras": {"body": {"temperature": 0}},
+        }
         with tempfile.TemporaryDirectory() as scratch:
             report = Path(scratch) / "report.json"
             words = [
                 str(self.program),
                 "run",
-                f"--backend=kind=openai_http,target={server.url},request_format=/v1/chat/completions",
+                f"--backend={json.dumps(asked)}",
                 f"--profile={json.dumps({'kind': 'concurrent', 'streams': [*streams]})}",
                 f"--constraint=kind=max_requests,count={count}",
                 f"--data=kind=json_file,path={self.questions}",
