@@ -63,7 +63,7 @@ RULES = {
     "scripts/interval_coverage.py": Rule(Kind.PARSED, "minutes; tests/scripts runs it on few samples"),
     "scripts/view_cost.py": Rule(Kind.CHECKED, "minutes"),
     "scripts/processor_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
-    "scripts/invariance_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
+    "scripts/attention_cost.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
     "scripts/lean_parity.py": Rule(Kind.LEFT_OUT, "it needs a checkpoint that no package of the lock holds"),
     "scripts/lean_cost.py": Rule(Kind.LEFT_OUT, "minutes, and it measures the machine alone"),
     "scripts/rollback_cost.py": Rule(Kind.LEFT_OUT, "minutes, and it measures the machine alone"),

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -74,26 +75,23 @@ inline Lanes capped(Lanes x, float cap) {  // cap * tanh(x / cap)
   return x < 0.0f ? -found : found;
 }
 
-template <int STEP>
-inline void exchange(Lanes* rows) {
+// Swap the blocks of STEP lanes off the diagonal, of all pairs of rows.
+template <int STEP, int... J>
+inline void exchange(Lanes* rows, std::integer_sequence<int, J...>) {
   for (int i = 0; i < WIDTH; ++i) {
     if (i & STEP) continue;
-    Whole low, high;
-    for (int j = 0; j < WIDTH; ++j) {
-      low[j] = j & STEP ? WIDTH + (j ^ STEP) : j;
-      high[j] = j & STEP ? WIDTH + j : j ^ STEP;
-    }
     Lanes a = rows[i], b = rows[i + STEP];
-    rows[i] = __builtin_shuffle(a, b, low);
-    rows[i + STEP] = __builtin_shuffle(a, b, high);
+    rows[i] = __builtin_shufflevector(a, b, (J & STEP ? WIDTH + (J ^ STEP) : J)...);
+    rows[i + STEP] = __builtin_shufflevector(a, b, (J & STEP ? WIDTH + J : J ^ STEP)...);
   }
 }
 
 inline void transpose(Lanes* rows) {
-  exchange<1>(rows);
-  exchange<2>(rows);
-  exchange<4>(rows);
-  exchange<8>(rows);
+  constexpr auto lanes = std::make_integer_sequence<int, WIDTH>{};
+  exchange<1>(rows, lanes);
+  exchange<2>(rows, lanes);
+  exchange<4>(rows, lanes);
+  exchange<8>(rows, lanes);
 }
 
 // As Python fills it: see varlen.py.
@@ -269,7 +267,8 @@ struct Attention {
     Lanes sums{};
     for (int c = 0; c < end; c += WIDTH) {
       Lanes at = load(scores + c);
-      Lanes weights = at > NONE ? power(at - top) : Lanes{};
+      Lanes weights = at <= NONE ? Lanes{} : power(at - top);
+      weights = at == at ? weights : at;  // what is no number stays none
       store(scores + c, weights);
       sums += weights;
     }

@@ -154,6 +154,14 @@ def test_a_row_has_its_bits_in_any_company(made: type[RowsCache], length: int) -
     assert torch.equal(tree[[0, 2, 4, 5]], together[:4])
 
 
+def test_what_is_no_number_is_seen_by_those_who_see_its_column_alone() -> None:
+    texts = Texts([300, 300])
+    query, keys, values = texts.given(6)
+    keys[1] = torch.nan
+    out = texts.attend([texts.feed(0, 3, None), texts.feed(1, 3, None)], (query, keys, values))
+    assert out.isnan().all(1).tolist() == out.isnan().any(1).tolist() == [False, True, True, False, False, False]
+
+
 def test_who_cannot_have_it_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernel.varlen_kernel(CPU, torch.float64, shape(16)) is None
     assert kernel.varlen_kernel(CPU, torch.float32, shape(24)) is None

@@ -1,6 +1,7 @@
-"""What batch invariance costs: forwards of the embedded default with it and without, in turns.
+"""What attention costs: forwards of the embedded default with our kernel and with torch's attention, in turns.
 
-uv run scripts/invariance_cost.py [--formats float32,bfloat16] [--contexts 300,1500], about five minutes
+uv run scripts/attention_cost.py [--formats float32,int8,int4] [--contexts 300,1500], about five minutes
+uv run scripts/attention_cost.py --invariance --formats float32,bfloat16: with batch invariance and without, by torch's
 """
 
 import utils.device.threads  # noqa: F401
@@ -8,16 +9,19 @@ import utils.device.threads  # noqa: F401
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from sampling.forward.kernels.own import use_own_kernels
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.forward.sharing import SharedRunner
+from sampling.loading.options import WEIGHTS
 from sampling.loading.pairs import LoadOptions, load_pair
+from sampling.pair.pair_engine import PairEngine
 from utils.errors import UserError
 
 SEQUENCES, TURNS, FORWARDS = 16, 9, 10
@@ -30,32 +34,55 @@ Forward = Callable[[], None]
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
+class Side(NamedTuple):
+    """A model, and whether its rows attend by our kernel."""
+
+    model: LeanModel
+    own: bool
+
+    def made(self) -> LeanModel:
+        """The model; caches that are made next attend so."""
+        use_own_kernels(self.own)
+        return self.model
+
+
 @app.command(help=__doc__)
 def main(
-    formats: Annotated[str, typer.Option(help="Of float32 and bfloat16, between commas.")] = "float32,bfloat16",
+    formats: Annotated[str, typer.Option(help="Number formats, between commas.")] = "float32,int8,int4",
     contexts: Annotated[str, typer.Option(help="Tokens that stand before the rows, between commas.")] = "300,1500",
+    invariance: Annotated[bool, typer.Option("--invariance", help="Compare batch invariance instead.")] = False,
 ) -> None:
     """Print a row for each format, context and forward: milliseconds without, and how many times as long with."""
     table = Table("format", "context", "forward", "ms", "ratio", "range")
-    for dtype in formats.split(","):
-        model = load_pair(LoadOptions(device="cpu", dtype=dtype, batch_invariant="on")).target.model
-        if not isinstance(model, LeanModel):
-            raise UserError(f"{type(model).__name__} has no lean forward")
-        sides = model.with_batch_invariance(False), model
+    for name in formats.split(","):
+        model = _model(name, "on" if invariance else "auto")
+        off = Side(model.with_batch_invariance(False) if invariance else model, own=False)
+        on = Side(model, own=not invariance)
         for context in map(int, contexts.split(",")):
-            for name, (off, on) in _forwards(*sides, context).items():
-                ms, ratio, spread = _ratio(off, on)
-                table.add_row(dtype, str(context), name, f"{ms:.1f}", f"{ratio:.3f}", spread)
+            for forward, both in _forwards(off, on, context).items():
+                ms, ratio, spread = _ratio(*both)
+                table.add_row(name, str(context), forward, f"{ms:.1f}", f"{ratio:.3f}", spread)
     Console(width=110).print(table)
 
 
-def _forwards(off: LeanModel, on: LeanModel, context: int) -> dict[str, tuple[Forward, Forward]]:
-    """By name, the two forwards that are compared; a tree is compared with a chain of as many rows, both with it."""
-    runners = [_behind(model, context) for model in (off, on)]
-    made = {f"{rows} rows": (_chain(runners[0], rows), _chain(runners[1], rows)) for rows in (1, 5, 9)}
-    made[f"{SEQUENCES} texts, a row each"] = _texts(off, context), _texts(on, context)
-    chain = _tree(runners[1], CHAIN)
-    return made | {f"{name} / chain": (chain, _tree(runners[1], parents)) for name, parents in TREES.items()}
+def _model(name: str, batch_invariant: str) -> LeanModel:
+    weights, dtype = (name, "float32") if name in WEIGHTS else ("full", name)
+    options = LoadOptions(device="cpu", dtype=dtype, target_weights=weights, batch_invariant=batch_invariant)
+    model = PairEngine(load_pair(options)).in_format(weights).pair.target.model
+    if not isinstance(model, LeanModel):
+        raise UserError(f"{type(model).__name__} has no lean forward")
+    return model
+
+
+def _forwards(off: Side, on: Side, context: int) -> dict[str, tuple[Forward, Forward]]:
+    """By name, the two forwards that are compared."""
+    runners = [_behind(side.made(), context) for side in (off, on)]
+    made = {f"{rows} rows": (_chain(runners[0], rows), _chain(runners[1], rows)) for rows in (1, 5, 9, 17)}
+    trees = {"a chain of eight drafts": CHAIN, **TREES}
+    made |= {name: (_tree(runners[0], parents), _tree(runners[1], parents)) for name, parents in trees.items()}
+    made[f"{SEQUENCES} texts, a row each"] = _texts(off.made(), context), _texts(on.made(), context)
+    uneven = _texts(off.made(), context, uneven=True), _texts(on.made(), context, uneven=True)
+    return made | {f"{SEQUENCES} texts, from short to this": uneven}
 
 
 def _behind(model: LeanModel, context: int) -> ModelRunner:
@@ -86,11 +113,11 @@ def _tree(runner: ModelRunner, parents: tuple[int, ...]) -> Forward:
     return forward
 
 
-def _texts(model: LeanModel, context: int) -> Forward:
+def _texts(model: LeanModel, context: int, uneven: bool = False) -> Forward:
     shared = SharedRunner(model)
     slots = [shared.another() for _ in range(SEQUENCES)]
     for place, slot in enumerate(slots):
-        prefill(slot, _text(context - place))
+        prefill(slot, _text(context * (place + 1) // SEQUENCES if uneven else context - place))
 
     def forward() -> None:
         lengths = [slot.length for slot in slots]
