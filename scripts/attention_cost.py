@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sampling.forward.kernels.own import use_own_kernels
+from sampling.forward.cpp.own import use_own_kernels
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.forward.sharing import SharedRunner

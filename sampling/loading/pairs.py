@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
+from sampling.forward.cpp.own import use_own_kernels
 from sampling.forward.kernels.formats import FORMATS, FULL, refuse_format
-from sampling.forward.kernels.own import use_own_kernels
 from sampling.forward.kernels.probe import refuse_unpacked, use_packed
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models.lean import LeanModel

@@ -18,8 +18,8 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
+from sampling.forward.cpp.own import own_kernels
 from sampling.forward.cpp.varlen import Attend, VarlenAttention
-from sampling.forward.kernels.own import own_kernels
 from sampling.forward.kernels.scores import PLAIN_SCORES, explicit_attention
 from sampling.forward.models.steps import BlockShape
 from utils.files import cache_folder

@@ -7,8 +7,6 @@ is one call. Its loops run row by row on one thread, so that a row comes out the
 import hashlib
 import inspect
 import logging
-import os
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,6 +17,7 @@ from zipfile import BadZipFile, ZipFile
 import torch
 from torch import Tensor, nn
 
+from sampling.forward.cpp.kernel import compiler
 from sampling.forward.kernels import int4, int8, linear, q8_0
 from sampling.forward.models import flat, steps, swiglu
 from sampling.forward.models.blocks import Blocks
@@ -41,11 +40,6 @@ class _Module(nn.Module):
 
     def forward(self, *tensors: Tensor) -> list[Tensor]:
         return self._formulas.result(self._one.filled(tensors))
-
-
-def compiler() -> str | None:
-    """The C++ compiler that torch would call; None where there is none."""
-    return shutil.which(os.environ.get("CXX", "g++"))
 
 
 @torch.inference_mode()

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from sampling.forward.cpp.own import use_own_kernels
 from sampling.forward.kernels.formats import FORMATS
-from sampling.forward.kernels.own import use_own_kernels
 from sampling.forward.models import blocks, lean
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, feed, prefill
