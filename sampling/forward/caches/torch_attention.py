@@ -61,7 +61,7 @@ class TorchAttention:
         sequences = max(numbers) + 1 - min(numbers)
         few = max(feed.count for feed in feeds) * sequences > 2 * sum(feed.count for feed in feeds)
         trees = self.batch_invariant and any(feed.seen is not None for feed in feeds)
-        if trees or (few and not self.padded):
+        if trees or ((few or len(feeds) == 1) and not self.padded):
             return tuple(self._apart(feeds, numbers))
         return self._side(feeds, numbers)
 

@@ -343,85 +343,107 @@ struct Attention {
     for (int d = 0; d < D / WIDTH; ++d) store(to + d * WIDTH, sums[d] / state.sum);
   }
 
-  // Tasks of a block of rows each; with `split` also of a part each, joined when all are done.
-  void run() const {
-    struct Piece {
-      Task task;
-      int low, high;  // columns
-      int64_t at;     // where its rows are among those of all pieces
-    };
+  // A part of the columns of a task; at: where its rows are among those of all pieces.
+  struct Piece {
+    int low, high;
+    int64_t at;
+  };
+
+  // What is to be done. The pieces of task t are [begin[t], begin[t + 1]).
+  struct Plan {
     std::vector<Task> tasks;
-    int64_t work = 0;
+    std::vector<Piece> pieces;
+    std::vector<int64_t> begin;
+    int64_t rows = 0, work = 0;  // rows of all pieces, and multiplications
+  };
+
+  Plan plan() const {
+    Plan made;
     for (int64_t sequence = 0; sequence < of.sequences; ++sequence) {
       int64_t rows = (of.firsts[sequence + 1] - of.firsts[sequence]) * of.group;
       for (int64_t head = 0; head < of.kv_heads; ++head)
         for (int64_t first = 0; first < rows; first += BLOCK)
-          tasks.push_back({sequence, head, first, std::min<int64_t>(BLOCK, rows - first)});
+          made.tasks.push_back({sequence, head, first, std::min<int64_t>(BLOCK, rows - first)});
     }
-    std::vector<Piece> pieces;
-    std::vector<int64_t> begin;
-    int64_t at = 0;
-    for (const Task& task : tasks) {
+    for (const Task& task : made.tasks) {
       int low = 1 << 30, high = 0;
       for (int64_t row = row_of(task, 0); row <= row_of(task, task.count - 1); ++row) {
         int sees = of.counts[row] + of.more_at[row + 1] - of.more_at[row];
         high = std::max(high, sees);
         low = std::min(low, of.window > 0 ? static_cast<int>(std::max<int64_t>(0, sees - of.window)) : 0);
       }
-      begin.push_back(pieces.size());
+      made.begin.push_back(made.pieces.size());
       for (int first = low / PART * PART; first < high; first += PART) {
-        pieces.push_back({task, first, std::min(high, first + PART), at});
-        work += task.count * (std::min(high, first + PART) - first) * D * 2;
-        at += task.count;
+        int stop = std::min(high, first + PART);
+        made.pieces.push_back({first, stop, made.rows});
+        made.rows += task.count;
+        made.work += task.count * (stop - first) * D * 2;
       }
     }
-    begin.push_back(pieces.size());
-    bool split = static_cast<int64_t>(tasks.size()) < 4 * of.threads;
-    int threads = work < SMALL ? 1 : static_cast<int>(of.threads);
-    if (!split) {
+    made.begin.push_back(made.pieces.size());
+    return made;
+  }
+
+  // A thread takes a task with all its parts.
+  void by_tasks(const Plan& plan, int threads) const {
 #pragma omp parallel num_threads(threads) if (threads > 1)
-      {
-        Scratch scratch;
-        std::vector<State> states(2 * BLOCK);
-        std::vector<Lanes> sums(2 * BLOCK * D / WIDTH);
+    {
+      Scratch scratch;
+      std::vector<State> states(BLOCK), parts(BLOCK);
+      std::vector<Lanes> sums(BLOCK * D / WIDTH), added(BLOCK * D / WIDTH);
 #pragma omp for schedule(dynamic, 1)
-        for (int64_t t = 0; t < static_cast<int64_t>(tasks.size()); ++t) {
-          const Task& task = tasks[t];
-          prepare(task, scratch);
-          std::fill(states.begin(), states.begin() + BLOCK, State{NONE, 0.0f});
-          std::fill(sums.begin(), sums.begin() + BLOCK * D / WIDTH, Lanes{});
-          State* parts = states.data() + BLOCK;
-          Lanes* added = sums.data() + BLOCK * D / WIDTH;
-          for (int64_t p = begin[t]; p < begin[t + 1]; ++p) {
-            part(task, scratch, pieces[p].low, pieces[p].high, parts, added);
-            for (int i = 0; i < task.count; ++i)
-              join<D>(&states[i], &sums[i * D / WIDTH], parts[i], added + i * D / WIDTH);
-          }
-          for (int i = 0; i < task.count; ++i) finish(task, i, states[i], &sums[i * D / WIDTH]);
+      for (int64_t t = 0; t < static_cast<int64_t>(plan.tasks.size()); ++t) {
+        const Task& task = plan.tasks[t];
+        prepare(task, scratch);
+        std::fill(states.begin(), states.end(), State{NONE, 0.0f});
+        std::fill(sums.begin(), sums.end(), Lanes{});
+        for (int64_t p = plan.begin[t]; p < plan.begin[t + 1]; ++p) {
+          part(task, scratch, plan.pieces[p].low, plan.pieces[p].high, parts.data(), added.data());
+          for (int i = 0; i < task.count; ++i)
+            join<D>(&states[i], &sums[i * D / WIDTH], parts[i], &added[i * D / WIDTH]);
         }
+        for (int i = 0; i < task.count; ++i) finish(task, i, states[i], &sums[i * D / WIDTH]);
       }
-      return;
     }
-    std::vector<State> states(at);
-    std::vector<Lanes> sums(at * D / WIDTH);
+  }
+
+  // Too few tasks for all threads: a thread takes a part of one, and parts are joined when all are done.
+  void by_parts(const Plan& plan, int threads) const {
+    std::vector<State> states(plan.rows);
+    std::vector<Lanes> sums(plan.rows * D / WIDTH);
+    std::vector<int64_t> task_of;
+    for (size_t t = 0; t < plan.tasks.size(); ++t) task_of.resize(plan.begin[t + 1], t);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
       Scratch scratch;
 #pragma omp for schedule(dynamic, 1)
-      for (int64_t p = 0; p < static_cast<int64_t>(pieces.size()); ++p) {
-        const Piece& piece = pieces[p];
-        prepare(piece.task, scratch);
-        part(piece.task, scratch, piece.low, piece.high, &states[piece.at], &sums[piece.at * D / WIDTH]);
+      for (int64_t p = 0; p < static_cast<int64_t>(plan.pieces.size()); ++p) {
+        const Task& task = plan.tasks[task_of[p]];
+        const Piece& piece = plan.pieces[p];
+        prepare(task, scratch);
+        part(task, scratch, piece.low, piece.high, &states[piece.at], &sums[piece.at * D / WIDTH]);
       }
 #pragma omp for schedule(static)
-      for (int64_t t = 0; t < static_cast<int64_t>(tasks.size()); ++t)
-        for (int i = 0; i < tasks[t].count; ++i) {
+      for (int64_t t = 0; t < static_cast<int64_t>(plan.tasks.size()); ++t)
+        for (int i = 0; i < plan.tasks[t].count; ++i) {
           State state{NONE, 0.0f};
           Lanes joined[D / WIDTH] = {};
-          for (int64_t p = begin[t]; p < begin[t + 1]; ++p)
-            join<D>(&state, joined, states[pieces[p].at + i], &sums[(pieces[p].at + i) * D / WIDTH]);
-          finish(tasks[t], i, state, joined);
+          for (int64_t p = plan.begin[t]; p < plan.begin[t + 1]; ++p) {
+            int64_t row = plan.pieces[p].at + i;
+            join<D>(&state, joined, states[row], &sums[row * D / WIDTH]);
+          }
+          finish(plan.tasks[t], i, state, joined);
         }
+    }
+  }
+
+  void run() const {
+    Plan made = plan();
+    int threads = made.work < SMALL ? 1 : static_cast<int>(of.threads);
+    if (static_cast<int64_t>(made.tasks.size()) < 4 * of.threads) {
+      by_parts(made, threads);
+    } else {
+      by_tasks(made, threads);
     }
   }
 };
