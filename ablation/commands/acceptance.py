@@ -186,6 +186,7 @@ def _found(
         processor = processor_of(engine.pair, asked.values["processor"])
         checked = controls(engine.pair, whole, walkers, processor) if controlled and not interrupt.asked else []
     if not whole:
+        typer.echo("no text was walked to its end: nothing to show", err=True)
         raise KeyboardInterrupt
     if interrupt.asked:
         typer.echo(f"after {len(whole)} of {len(texts)} texts:", err=True)

@@ -21,7 +21,7 @@ from ablation.results.tables.comparison import (
     LEDGER_TITLE,
     MANY_RUNS,
     REFERENCE_WORDS,
-    Calibration,
+    PredictionRatio,
     Claim,
     ComparisonLine,
     Words,
@@ -101,13 +101,13 @@ def _line(row: pd.Series) -> ComparisonLine:
     )
 
 
-def _calibrated(row: pd.Series) -> Calibration | None:
+def _calibrated(row: pd.Series) -> PredictionRatio | None:
     """Measured over predicted, with its interval where it has one."""
     ratio, *ends = (known(row[name]) for name in INTERVAL)
     low, high = ends
     if ratio is None:
         return None
-    return Calibration(ratio, None if low is None or high is None else (low, high))
+    return PredictionRatio(ratio, None if low is None or high is None else (low, high))
 
 
 def _output(row: pd.Series) -> list[Words]:

@@ -16,6 +16,7 @@ from utils.numbers.intervals import FEWEST
 
 SETTING = ["engine", "target_weights", "processor_alone", "batch", "rate"]
 CELL = [*SETTING, "configuration", "task"]
+_ORDER = ("engine", "processor_alone", "batch", "rate", "target_weights")
 FLOOR = 0.95
 """What the lower end of a cell's interval must reach: the floor of EAGLE-4's support matrix, there of one figure."""
 _GREEDY = "greedy"
@@ -150,12 +151,20 @@ def mark_of(found: JudgedComparison, needed: int) -> Mark:
 
 
 def _ordered(rows: pd.DataFrame) -> Iterator[tuple[Any, ...]]:
-    """The cells' keys: settings and tasks as they first appear, configurations in their order, the control last."""
+    """The cells' keys: settings in order, configurations in theirs, the control last, tasks as they first appear."""
     names = sorted(in_order(rows), key=lambda name: name == CONTROL)
     tasks = list(dict.fromkeys(rows["task"].astype(str)))
-    for setting in rows[SETTING].drop_duplicates().itertuples(index=False):
+    for setting in _settings(rows):
         for name in names:
             yield from ((*setting, name, task) for task in tasks)
+
+
+def _settings(rows: pd.DataFrame) -> list[tuple[Any, ...]]:
+    """By processor, then load, then format. Turns rotate, so that settings first appear in another order."""
+    settings = rows[SETTING].drop_duplicates()
+    met = {name: list(settings[name].drop_duplicates()) for name in _ORDER}
+    at = pd.DataFrame({name: settings[name].map(met[name].index) for name in _ORDER})
+    return list(settings.loc[at.sort_values(list(_ORDER)).index].itertuples(index=False, name=None))
 
 
 def spread(values: list[float]) -> tuple[float, float]:

@@ -22,7 +22,7 @@ Claim = Literal["", "faster", "slower", "n.s."]
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class PredictionRatio:
     """Measured over predicted, and its 95 % interval where there is one."""
 
     ratio: float
@@ -55,7 +55,7 @@ class ComparisonLine:
     claim: Claim = ""
     interval: tuple[float, float] | None = None
     predicted: float | None = None
-    over_predicted: Calibration | None = None
+    over_predicted: PredictionRatio | None = None
     ratio_of_sums: float | None = None
     acceptance_rate: float | None = None
     alpha: float | None = None

@@ -103,6 +103,28 @@ def test_all_cells_are_one_family(matrix: Matrix) -> None:
     assert control.p_holm == control.p, "plain decoding once more is no question of the family"
 
 
+def test_settings_stand_in_order_however_turns_rotated(tmp_path: Path) -> None:
+    played = [(8, "full", NUCLEUS), (8, "int8", NUCLEUS), (1, "int8", GREEDY), (1, "full", GREEDY), (1, "full", NUCLEUS)]
+    records = [
+        ran(one, f"p{place}", 10.0, batch=batch, target_weights=weights, processor=processor)
+        for batch, weights, processor in played
+        for one in (PLAIN, SD)
+        for place in range(2)
+    ]
+    found = matrix_of(table(tmp_path, *records))
+    assert found is not None
+    order = [(cell.processor, cell.batch, cell.target_weights) for cell in found.cells]
+    nucleus, greedy = found.cells[0].processor, found.cells[-1].processor
+    assert greedy == "greedy"
+    assert list(dict.fromkeys(order)) == [
+        (nucleus, 8, "full"),
+        (nucleus, 8, "int8"),
+        (nucleus, 1, "full"),
+        (greedy, 1, "full"),
+        (greedy, 1, "int8"),
+    ]
+
+
 def test_too_few_prompts_say_so(tmp_path: Path) -> None:
     report = matrix_report(table(tmp_path, *runs(8)))
     assert report is not None and report.matrix.needed == 9
