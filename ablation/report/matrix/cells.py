@@ -161,10 +161,10 @@ def _ordered(rows: pd.DataFrame) -> Iterator[tuple[Any, ...]]:
 
 def _settings(rows: pd.DataFrame) -> list[tuple[Any, ...]]:
     """By processor, then load, then format. Turns rotate, so that settings first appear in another order."""
-    settings = rows[SETTING].drop_duplicates()
-    met = {name: list(settings[name].drop_duplicates()) for name in _ORDER}
-    at = pd.DataFrame({name: settings[name].map(met[name].index) for name in _ORDER})
-    return list(settings.loc[at.sort_values(list(_ORDER)).index].itertuples(index=False, name=None))
+    settings = list(rows[SETTING].drop_duplicates().itertuples(index=False, name=None))
+    places = [SETTING.index(name) for name in _ORDER]
+    met = {place: list(dict.fromkeys(setting[place] for setting in settings)) for place in places}
+    return sorted(settings, key=lambda setting: [met[place].index(setting[place]) for place in places])
 
 
 def spread(values: list[float]) -> tuple[float, float]:
