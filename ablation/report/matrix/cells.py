@@ -16,7 +16,7 @@ from utils.numbers.intervals import FEWEST
 
 SETTING = ["engine", "target_weights", "processor_alone", "batch", "rate"]
 CELL = [*SETTING, "configuration", "task"]
-_ORDER = ("engine", "processor_alone", "batch", "rate", "target_weights")
+_ORDER = ("engine", "processor_alone", "rate", "batch", "target_weights")
 FLOOR = 0.95
 """What the lower end of a cell's interval must reach: the floor of EAGLE-4's support matrix, there of one figure."""
 _GREEDY = "greedy"
