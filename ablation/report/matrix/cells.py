@@ -14,9 +14,9 @@ from ablation.report.tables.summary import log_speedups, prompt_logs
 from sampling.methods.tables import AR
 from utils.numbers.intervals import FEWEST
 
-SETTING = ["engine", "target_weights", "processor_alone", "batch", "rate"]
+SETTING = ["engine", "processor_alone", "rate", "batch", "target_weights"]
+"""In the order in which settings are told apart: a format, within a load, within a processor."""
 CELL = [*SETTING, "configuration", "task"]
-_ORDER = ("engine", "processor_alone", "rate", "batch", "target_weights")
 FLOOR = 0.95
 """What the lower end of a cell's interval must reach: the floor of EAGLE-4's support matrix, there of one figure."""
 _GREEDY = "greedy"
@@ -123,7 +123,7 @@ def _texts(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _cell(key: Any, found: JudgedComparison, texts: Any, needed: int) -> MatrixCell:
-    engine, weights, processor, batch, rate, configuration, task = key
+    engine, processor, rate, batch, weights, configuration, task = key
     counts = {name: int(texts[name]) for name in ("exact", "ties", "differ", "uncompared")}
     kept = not texts["lossy"] and not counts["differ"]
     control = configuration == CONTROL
@@ -160,11 +160,10 @@ def _ordered(rows: pd.DataFrame) -> Iterator[tuple[Any, ...]]:
 
 
 def _settings(rows: pd.DataFrame) -> list[tuple[Any, ...]]:
-    """By processor, then load, then format. Turns rotate, so that settings first appear in another order."""
+    """In order, value by value as they first appear. Turns rotate, so that whole settings appear in another one."""
     settings = list(rows[SETTING].drop_duplicates().itertuples(index=False, name=None))
-    places = [SETTING.index(name) for name in _ORDER]
-    met = {place: list(dict.fromkeys(setting[place] for setting in settings)) for place in places}
-    return sorted(settings, key=lambda setting: [met[place].index(setting[place]) for place in places])
+    met = [list(dict.fromkeys(values)) for values in zip(*settings, strict=True)]
+    return sorted(settings, key=lambda setting: [known.index(value) for known, value in zip(met, setting, strict=True)])
 
 
 def spread(values: list[float]) -> tuple[float, float]:

@@ -345,6 +345,7 @@ struct Attention {
 
   // A part of the columns of a task; at: where its rows are among those of all pieces.
   struct Piece {
+    int64_t task;
     int low, high;
     int64_t at;
   };
@@ -365,7 +366,8 @@ struct Attention {
         for (int64_t first = 0; first < rows; first += BLOCK)
           made.tasks.push_back({sequence, head, first, std::min<int64_t>(BLOCK, rows - first)});
     }
-    for (const Task& task : made.tasks) {
+    for (int64_t t = 0; t < static_cast<int64_t>(made.tasks.size()); ++t) {
+      const Task& task = made.tasks[t];
       int low = 1 << 30, high = 0;
       for (int64_t row = row_of(task, 0); row <= row_of(task, task.count - 1); ++row) {
         int sees = of.counts[row] + of.more_at[row + 1] - of.more_at[row];
@@ -375,7 +377,7 @@ struct Attention {
       made.begin.push_back(made.pieces.size());
       for (int first = low / PART * PART; first < high; first += PART) {
         int stop = std::min(high, first + PART);
-        made.pieces.push_back({first, stop, made.rows});
+        made.pieces.push_back({t, first, stop, made.rows});
         made.rows += task.count;
         made.work += task.count * (stop - first) * D * 2;
       }
@@ -411,15 +413,13 @@ struct Attention {
   void by_parts(const Plan& plan, int threads) const {
     std::vector<State> states(plan.rows);
     std::vector<Lanes> sums(plan.rows * D / WIDTH);
-    std::vector<int64_t> task_of;
-    for (size_t t = 0; t < plan.tasks.size(); ++t) task_of.resize(plan.begin[t + 1], t);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
       Scratch scratch;
 #pragma omp for schedule(dynamic, 1)
       for (int64_t p = 0; p < static_cast<int64_t>(plan.pieces.size()); ++p) {
-        const Task& task = plan.tasks[task_of[p]];
         const Piece& piece = plan.pieces[p];
+        const Task& task = plan.tasks[piece.task];
         prepare(task, scratch);
         part(task, scratch, piece.low, piece.high, &states[piece.at], &sums[piece.at * D / WIDTH]);
       }
