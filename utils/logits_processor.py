@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from utils.numbers.argmax import argmax
+from utils.numbers.largest import largest
 from utils.numbers.random_numbers import RNG, Purpose, uniform
 from utils.sampling_parameters import TEMPERATURE, TOP_K, TOP_P
 
@@ -92,7 +93,8 @@ def inverted(probs: Tensor, coin: Tensor) -> Tensor:
         mass = probs.cumsum(-1, dtype=format)
         return _passed(mass, coin * mass[:, -1:]).squeeze(-1)
     count = -(-size // _BLOCK)
-    blocks = F.pad(probs, (0, count * _BLOCK - size)).view(-1, count, _BLOCK)
+    padding = count * _BLOCK - size
+    blocks = (F.pad(probs, (0, padding)) if padding else probs).reshape(-1, count, _BLOCK)
     mass = blocks.sum(-1, dtype=format).cumsum(-1)
     wanted = coin * mass[:, -1:]
     block = _passed(mass, wanted)
@@ -169,8 +171,14 @@ class TopKNucleusProcessor(LogitsProcessor):
         self.top_k, self.top_p = TOP_K.checked(top_k), TOP_P.checked(top_p)
 
     def __call__(self, logits: Tensor) -> Tensor:
-        kept = _renormalise(_top_k(_softmax(logits, self.temperature), self.top_k))
-        return _renormalise(_top_p(kept, self.top_p))
+        probs = _softmax(logits, self.temperature)
+        top = largest(probs, min(self.top_k, probs.shape[-1]))
+        kept = _at_least(probs, top[..., -1:])
+        mass = kept.sum(dim=-1, keepdim=True)
+        kept.div_(mass)
+        if self.top_p >= 1.0:
+            return kept
+        return _renormalise(_at_least(kept, _reaching(top.div_(mass), self.top_p)[0]))
 
 
 def _softmax(logits: Tensor, temperature: float) -> Tensor:
@@ -178,35 +186,48 @@ def _softmax(logits: Tensor, temperature: float) -> Tensor:
 
 
 def _renormalise(probs: Tensor) -> Tensor:
-    return probs / probs.sum(dim=-1, keepdim=True)
+    """In place: each row divided by its sum."""
+    return probs.div_(probs.sum(dim=-1, keepdim=True))
+
+
+def _at_least(probs: Tensor, edge: Tensor) -> Tensor:
+    """Probabilities `[n, V]`, 0 where they are below their row's edge `[n, 1]`; NaN stays NaN.
+
+    The comparison is written as float32: on a CPU a mask of bool costs five times as much.
+    """
+    return torch.ge(probs, edge, out=torch.empty_like(probs)).mul_(probs)
 
 
 def _top_k(probs: Tensor, k: int) -> Tensor:
-    edge = probs.topk(min(k, probs.shape[-1]), dim=-1).values[..., -1:]
-    return torch.where(probs >= edge, probs, 0.0)
+    return _at_least(probs, largest(probs, min(k, probs.shape[-1]))[..., -1:])
 
 
 def _top_p(probs: Tensor, p: float) -> Tensor:
     """Cut by value: the edge is the probability of the token whose cumulative mass first reaches p.
 
-    Sorting a whole vocabulary costs more than a small model's layer, and a nucleus is nearly always
-    within the first few hundred tokens; where it is not, the whole row is sorted. On CUDA to look would be to wait,
-    and it is sorted at once.
+    A nucleus is nearly always within the first few hundred tokens. Rows where it is not are sorted whole. On CUDA to
+    look would be to wait, and all rows are sorted at once.
     """
     if p >= 1.0:
         return probs
-    look = min(_NUCLEUS_FIRST_LOOK, probs.shape[-1])
-    top = _most_likely(probs, look)
+    look = probs.shape[-1] if probs.device.type == "cuda" else _NUCLEUS_FIRST_LOOK
+    return _at_least(probs, _nucleus_edge(probs, p, look))
+
+
+def _nucleus_edge(probs: Tensor, p: float, look: int) -> Tensor:
+    """The least probability of each row's nucleus, `[n, 1]`; looks at the `look` most likely tokens first."""
+    size = probs.shape[-1]
+    edge, mass = _reaching(largest(probs, min(look, size)), p)
+    if look < size and bool((short := mass < p).any()):
+        edge[short] = _nucleus_edge(probs[short], p, size)
+    return edge
+
+
+def _reaching(top: Tensor, p: float) -> tuple[Tensor, Tensor]:
+    """The descending probability `[n, 1]` at which each row's `[n, k]` cumulative mass reaches p, and its whole mass.
+
+    Where p is not reached it is the last one.
+    """
     mass = top.cumsum(dim=-1)
-    if top.shape[-1] < probs.shape[-1] and bool((mass[..., -1] < p).any()):
-        top = _most_likely(probs, probs.shape[-1])
-        mass = top.cumsum(dim=-1)
     last = (mass < p).sum(dim=-1, keepdim=True).clamp(max=top.shape[-1] - 1)
-    return torch.where(probs >= top.gather(-1, last), probs, 0.0)
-
-
-def _most_likely(probs: Tensor, count: int) -> Tensor:
-    """The greatest probabilities of each row, descending; all of them where looking at the first would have to wait."""
-    if count < probs.shape[-1] and probs.device.type != "cuda":
-        return probs.topk(count, dim=-1).values
-    return probs.sort(dim=-1, descending=True).values
+    return top.gather(-1, last), mass[..., -1]

@@ -79,6 +79,18 @@ def test_a_nucleus_wider_than_the_first_look_is_found_by_sorting() -> None:
     assert (NucleusProcessor(1.0, 0.02)(logits) > 0).sum() == 10
 
 
+def test_a_flat_row_beside_peaked_ones_is_sorted_alone() -> None:
+    logits = 9.0 * torch.randn(3, 1000, generator=torch.Generator().manual_seed(2))
+    logits[1] /= 50.0
+    processor = NucleusProcessor(1.0, 0.9)
+    whole = processor(logits)
+    assert (whole > 0).sum(-1)[1] > 256 > (whole > 0).sum(-1)[0]
+    for row in range(3):
+        assert torch.equal(whole[row], processor(logits[row : row + 1])[0])
+    likely = torch.softmax(logits[1], -1).sort(descending=True).values.cumsum(-1)
+    assert (whole[1] > 0).sum() == (likely < 0.9).sum() + 1
+
+
 def test_top_k_larger_than_the_vocabulary_is_the_whole_distribution() -> None:
     logits = torch.randn(1, 8)
     assert torch.allclose(TopKProcessor(1.0, 100)(logits), logits.softmax(-1))

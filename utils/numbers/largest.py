@@ -1,0 +1,31 @@
+"""The largest numbers of each row, by the fastest selection that a device has."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_SELECTED = 3
+"""torch's selection over numpy's, in time, with one thread each: numpy's uses vector instructions, and one thread."""
+
+
+def largest(numbers: Tensor, count: int) -> Tensor:
+    """The `count` largest numbers of each row `[..., V]` -> `[..., count]`, descending. No gradient passes.
+
+    On a CPU numpy selects in a third of torch's time and sorts a row of 50,000 in a thirtieth. torch shares rows among
+    threads, so many rows are selected by torch. On CUDA a whole sort is faster than a selection.
+    """
+    size = numbers.shape[-1]
+    if numbers.device.type == "cuda":
+        return numbers.sort(dim=-1, descending=True).values[..., :count]
+    if numbers.device.type != "cpu" or (count < size and _shared(numbers.numel() // size)):
+        return numbers.topk(count, dim=-1).values
+    rows = numbers.detach().numpy()
+    if count < size:
+        rows = np.partition(rows, size - count, axis=-1)[..., size - count :]
+    return torch.from_numpy(np.sort(rows, axis=-1)[..., ::-1].copy())
+
+
+def _shared(rows: int) -> bool:
+    """Whether torch's threads together select from so many rows before numpy's one thread does."""
+    turns = -(-rows // torch.get_num_threads())
+    return rows > _SELECTED * turns
