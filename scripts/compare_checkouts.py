@@ -1,7 +1,7 @@
 """Whether a change made decoding slower: the same generations in two checkouts, which take turns.
 
 uv run scripts/compare_checkouts.py OLD NEW [--formats float32,bfloat16,int8,int4] [--turns 4] [--length 64]
-[--context 300] [--methods "target;mtp"]
+[--context 300] [--methods "target;mtp"] [--processor "nucleus 0.8 0.9"]
 
 Both checkouts are loaded at once, each in a process with its own environment (`uv sync` there first), and asked for one
 generation after the other: old, new, new, old, ... So what slows the machine for a while falls on both. Which of them
@@ -49,11 +49,11 @@ ANSWERING = """
 import json, resource, sys
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
-from sampling.methods.settings import Settings
+from sampling.methods.settings import PARAMETERS, Settings
 from sampling.pair.pair_engine import PairEngine
 from utils.events import Round
 
-options, prompt, length, context = json.loads(sys.argv[1])
+options, prompt, length, context, processor = json.loads(sys.argv[1])
 engine = PairEngine(load_pair(LoadOptions(**options)))
 engine = engine.in_format(options.get("target_weights", engine.describe().target.stored))
 ids = engine.tokenise([prompt], True)
@@ -62,7 +62,8 @@ if context:
 print("ready", flush=True)
 for line in sys.stdin:
     name, own = json.loads(line)
-    events = engine.stream(name, {**Settings(), **own, "length": length}, ids, line)
+    values = {**Settings(), **own, "length": length, "processor": PARAMETERS["processor"].parse(processor)}
+    events = engine.stream(name, values, ids, line)
     rounds = [event for event in events if isinstance(event, Round)]
     seconds = [round.draft_s + round.verify_s + round.other_s for round in rounds]
     tokens = [token for round in rounds for token in round.emitted]
@@ -96,9 +97,9 @@ class Checkout:
 
 
 @contextmanager
-def opened(folder: Path, options: dict[str, Any], length: int, context: int) -> Iterator[Checkout]:
-    """A checkout with the default pair loaded."""
-    about = json.dumps([options, PROMPT, length, context])
+def opened(folder: Path, options: dict[str, Any], *asked: int | str) -> Iterator[Checkout]:
+    """A checkout with the default pair loaded; asked: the length of answers and prompt, and the processor."""
+    about = json.dumps([options, PROMPT, *asked])
     command = [str(folder / ".venv" / "bin" / "python"), "-c", ANSWERING, about]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     environment = {**os.environ, "PYTHONPATH": str(folder)}
@@ -123,6 +124,7 @@ def main(
     length: Annotated[int, typer.Option(min=1, help="new tokens of a generation")] = 64,
     context: Annotated[int, typer.Option(min=0, help="tokens of the prompt; 0: as it is")] = 0,
     methods: Annotated[str, typer.Option(help="of the table, between semicolons")] = ";".join(METHODS),
+    processor: Annotated[str, typer.Option(help='such as "nucleus 0.8 0.9"')] = "greedy",
 ) -> None:
     """Milliseconds a round (`auto`: a token) in both checkouts, their paired ratio, and whether the ids agree."""
     if unknown := [name for name in formats.split(",") if name not in FORMATS]:
@@ -139,8 +141,8 @@ def main(
                 first, second = (new, old) if swapped else (old, new)
                 options = FORMATS[format]
                 with (
-                    opened(first.resolve(), options, length, context) as one,
-                    opened(second.resolve(), options, length, context) as other,
+                    opened(first.resolve(), options, length, context, processor) as one,
+                    opened(second.resolve(), options, length, context, processor) as other,
                 ):
                     for name, run in chosen.items():
                         progress.update(task, description=f"{format}, {name}")
