@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from utils.device import graphed
+from utils.numbers import largest
 
 READS = {
     *("_local_scalar_dense", "equal", "nonzero", "masked_select", "is_nonzero", "_unique2", "unique_dim", "bincount"),
@@ -174,4 +175,5 @@ def emulate(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, name, function)
     monkeypatch.setattr(graphed, "captures", lambda device: True)
     monkeypatch.setattr(graphed, "_broken", [])
+    monkeypatch.setattr(largest, "_by_numpy", lambda numbers, count: False)  # a card's numbers are never numpy's
     graphed._streams.cache_clear()

@@ -74,6 +74,7 @@ RULES = {
     "--group mutation scripts/mutate.py": Rule(Kind.LEFT_OUT, "half an hour, and it needs cosmic-ray"),
     "scripts/lookup_cost.py": Rule(Kind.PARSED, "minutes, and it loads no model"),
     "scripts/compare_servers.py": Rule(Kind.PARSED, "half an hour; tests/scripts runs it on servers of its own"),
+    "scripts/batch_turns.py": Rule(Kind.PARSED, "minutes, and it measures the machine alone"),
     "scripts/batch_cost.py": Rule(Kind.PARSED, "a minute, and it measures the machine alone"),
     "--with arctic-inference scripts/suffix_reference.py": Rule(Kind.LEFT_OUT, "builds arctic-inference, a minute"),
     "scripts/other_tokenizer.py": Rule(Kind.PARSED, "writes a checkpoint of 270 MB"),

@@ -7,10 +7,10 @@ from utils.numbers import largest as module
 from utils.numbers.largest import largest
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("by_numpy", [False, True])
 @pytest.mark.parametrize(("size", "count"), [(1, 1), (300, 300), (300, 7), (49152, 256), (49152, 49152), (50257, 1)])
-def test_the_largest_numbers_descend(size: int, count: int, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_shared", lambda rows: shared)
+def test_the_largest_numbers_descend(size: int, count: int, by_numpy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_by_numpy", lambda numbers, count: by_numpy)
     chance = torch.Generator().manual_seed(0)
     numbers = torch.randint(-40, 40, (5, size), generator=chance).float()  # many are equal
     numbers[1] = torch.randn(size, generator=chance)
@@ -28,4 +28,6 @@ def test_the_largest_numbers_descend(size: int, count: int, shared: bool, monkey
 
 def test_many_rows_are_shared_among_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    assert [module._shared(rows) for rows in (1, 3, 4, 5, 6, 7, 24)] == [False, False, True, False, False, True, True]
+    by_numpy = [module._by_numpy(torch.zeros(rows, 9), 3) for rows in (1, 3, 4, 5, 6, 7, 24)]
+    assert by_numpy == [True, True, False, True, True, False, False]
+    assert module._by_numpy(torch.zeros(24, 9), 9)

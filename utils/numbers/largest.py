@@ -18,7 +18,7 @@ def largest(numbers: Tensor, count: int) -> Tensor:
     size = numbers.shape[-1]
     if numbers.device.type == "cuda":
         return numbers.sort(dim=-1, descending=True).values[..., :count]
-    if numbers.device.type != "cpu" or (count < size and _shared(numbers.numel() // size)):
+    if not _by_numpy(numbers, count):
         return numbers.topk(count, dim=-1).values
     rows = np.negative(numbers.detach().numpy())
     if count < size:
@@ -26,7 +26,10 @@ def largest(numbers: Tensor, count: int) -> Tensor:
     return torch.from_numpy(np.negative(np.sort(rows, axis=-1)))
 
 
-def _shared(rows: int) -> bool:
-    """Whether torch's threads together select from so many rows before numpy's one thread does."""
-    turns = -(-rows // torch.get_num_threads())
-    return rows > _SELECTED * turns
+def _by_numpy(numbers: Tensor, count: int) -> bool:
+    """Whether numpy's one thread is done before torch's threads together."""
+    size = numbers.shape[-1]
+    if numbers.device.type != "cpu" or count == size:
+        return numbers.device.type == "cpu"
+    rows = numbers.numel() // size
+    return rows <= _SELECTED * -(-rows // torch.get_num_threads())
