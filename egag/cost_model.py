@@ -54,9 +54,8 @@ class CostModel:
     def among(self, sequences: int) -> "CostModel":
         """One sequence's share of a round of `sequences` sequences, each with the same number of drafts.
 
-        One forward takes the rows of all sequences, and so does judging, which is assumed to grow as that does. Half of
-        the time of drafting is assumed to be one forward for all, and half the host's work on each text. Taking tokens
-        back takes each text as long as alone.
+        One forward takes the rows of all sequences. Drafting time is assumed to grow with its rows as the target's
+        forward does. The time spent per text stays the same, as that of taking tokens back does.
 
         Example: forward ((1, 20), (3, 24)) -> among 2: ((1, 11), (3, 15), ...), for 2 rows take 22 and 6 take 30.
         """
@@ -64,9 +63,7 @@ class CostModel:
             return self
         forward = tuple((rows, self.verify_s(sequences * rows - 1) / sequences) for rows, _ in self.forward)
         share = self.v(sequences - 1) / sequences
-        alone = (1.0 + share) / 2.0
-        first_s, step_s = self.first_s * alone, self.step_s * alone
-        return replace(self, forward=forward, first_s=first_s, step_s=step_s, rest_s=self.rest_s * share)
+        return replace(self, forward=forward, first_s=self.first_s * share, step_s=self.step_s * share)
 
     @property
     def c(self) -> float:

@@ -1,18 +1,17 @@
 """What a method in a batch costs and brings, round by round beside plain decoding, for machines that are not quiet.
 
-uv run scripts/batch_turns.py [--format int8] [--texts 8] [--prompts dialogue] [--length 32] [--processor "nucleus 0.9 0.8"]
-    [--methods "mtp gamma=2; auto max_cached_requests=0,survival_remember=off"]
+uv run scripts/batch_turns.py [--format int8] [--texts 8] [--prompts dialogue] [--length 32]
+    [--processor "nucleus 0.9 0.8"] [--methods "mtp gamma=2; auto max_cached_requests=0,survival_remember=off"]
 
-Every batch plays one round in turn. A round is compared with the plain round played beside it, so what slows the machine for
-a second falls on both. The speedup is tokens a round and text over the mean ratio, without its tenth at either end.
-"""  # noqa: E501
+Every batch plays one round in turn. A round is compared with the plain round beside it, so what slows the machine for a
+second falls on both. The speedup is tokens a round and text over the mean ratio, without its tenth at either end.
+"""
 
 import utils.device.threads  # noqa: F401
 
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean
 from time import perf_counter
 from typing import Annotated, Any
 
@@ -20,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from scipy.stats import trim_mean
 
 from ablation.plan.prompts.sets import find_sources, gather
 from sampling.batch import Batch
@@ -49,27 +49,20 @@ class Played:
     drafts: int = 0
     by: Counter[str] = field(default_factory=Counter)
 
-    def add(self, rounds: list[Round], ratio: float | None) -> None:
-        """Count a round of all texts; ratio None: plain decoding was over."""
+    def add(self, rounds: list[Round], ratio: float) -> None:
+        """Count a round of all texts."""
         self.texts += len(rounds)
         self.tokens += sum(len(round.emitted) for round in rounds)
         self.drafts += sum(len(round.drafts) for round in rounds)
         self.by.update(round.source for round in rounds if round.source)
-        if ratio is not None:
-            self.ratios.append(ratio)
+        self.ratios.append(ratio)
 
     def cells(self) -> tuple[str, ...]:
         """A row of the table."""
-        tokens, ratio = self.tokens / self.texts, trimmed(self.ratios)
+        tokens, ratio = self.tokens / self.texts, float(trim_mean(self.ratios, 0.1))
         by = ", ".join(f"{name} {100 * count / self.texts:.0f} %" for name, count in self.by.most_common(3))
         numbers = (tokens, self.drafts / self.texts, ratio, tokens / ratio)
         return self.asked, *(f"{number:.2f}" for number in numbers), by
-
-
-def trimmed(numbers: list[float]) -> float:
-    """The mean without a tenth of the numbers at either end."""
-    cut = len(numbers) // 10
-    return mean(sorted(numbers)[cut : len(numbers) - cut])
 
 
 def settings_of(asked: str, common: dict[str, str]) -> tuple[str, dict[str, Any]]:
@@ -93,10 +86,9 @@ def one_pass(batches: dict[str, Batch], found: dict[str, Played], plain: str) ->
     while all(batches[name].texts for name in batches):
         taken = {name: play(batches[name]) for name in order}
         order.reverse()
-        plain_s = taken[plain][1] if taken[plain][0] else None
-        for name, (rounds, seconds) in taken.items():
-            if rounds:
-                found[name].add(rounds, None if plain_s is None else seconds / plain_s)
+        if all(rounds for rounds, _ in taken.values()):  # elsewhere prompts are read
+            for name, (rounds, seconds) in taken.items():
+                found[name].add(rounds, seconds / taken[plain][1])
 
 
 @app.command(help=__doc__)

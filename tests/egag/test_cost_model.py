@@ -136,9 +136,9 @@ def test_what_no_measurement_came_to_is_refused(damage: dict[str, object], place
 
 
 def test_among_others_a_text_pays_its_share_of_what_grows_with_rows() -> None:
-    """The example of the docstring. Two rows take 1.1 of what one takes; half of drafting is shared."""
+    """The example of the docstring, and drafting: two rows take 1.1 of what one takes, half of it each."""
     alone = CostModel(((1, 20.0), (3, 24.0)), first_s=8.0, step_s=4.0, rest_s=1.0)
     shared = alone.among(2)
     assert [shared.verify_s(drafts) for drafts in (0, 2)] == pytest.approx([11.0, 15.0])
-    assert (shared.first_s, shared.step_s, shared.rest_s) == pytest.approx((6.2, 3.1, 0.55))
+    assert (shared.first_s, shared.step_s, shared.rest_s) == pytest.approx((4.4, 2.2, 1.0))
     assert alone.among(1) is alone

@@ -27,8 +27,8 @@ def largest(numbers: Tensor, count: int) -> Tensor:
 
 def _by_numpy(numbers: Tensor, count: int) -> bool:
     """Whether numpy's one thread is done before torch's threads together."""
+    if numbers.device.type != "cpu":
+        return False
     size = numbers.shape[-1]
-    if numbers.device.type != "cpu" or count == size:
-        return numbers.device.type == "cpu"
     rows = numbers.numel() // size
-    return rows <= _SELECTED * -(-rows // torch.get_num_threads())
+    return count == size or rows <= _SELECTED * -(-rows // torch.get_num_threads())

@@ -58,9 +58,8 @@ class AutoDrafter(Drafter):
 
     The copier scores its own proposal for this round, which costs nothing. A model's estimate rests on its recent
     rounds. Drafter and draft length maximise the same ratio (`DrafterChooser`, docs/algorithms/auto.md). Point masses
-    of a model are joined with the copy as a tree, except in a batch. The choice depends on the text, on verdicts and on
-    times. No drawn token is left out, and the drafter is chosen before any token is drawn. What a grammar forces is
-    drafted first.
+    of a model are joined with the copy as a tree. The choice depends on the text, on verdicts and on times. No drawn
+    token is left out, and the drafter is chosen before any token is drawn. What a grammar forces is drafted first.
     """
 
     def __init__(
@@ -83,9 +82,7 @@ class AutoDrafter(Drafter):
         trees = pair.target.model.trees and (profile is None or profile.tree <= _DEAR)
         wanted = kinds if profile is None else worth_trying(profile, kinds)
         shaped = {**values, **_SHAPES[trees]}
-        models: dict[str, ForwardDrafter] = {kind: MODELS[kind].build(pair, shaped) for kind in wanted}
-        for model in models.values():
-            model.chains_in_batches = True
+        models = {kind: MODELS[kind].build(pair, shaped) for kind in wanted}
         return cls(suffix, models, trees, profile, values["grammar_first"])
 
     def begin(self, seq: Sequence) -> None:
@@ -136,7 +133,7 @@ class AutoDrafter(Drafter):
         assert plain is not None
         chooser.use_cost_model(plain.among(seq.live))
         for name in (COPIES, *self.models):
-            branched = name in self.models and self.models[name].shape_for(seq) is not None
+            branched = name in self.models and self.models[name].shape is not None
             cost_model = self.profile.cost_model(name, context, branched=branched) or _guessed(plain)
             chooser.rule_for(name).use_cost_model(cost_model.among(seq.live))
 
@@ -164,7 +161,7 @@ class AutoDrafter(Drafter):
         """The model's drafts, joined with a copy if they are point masses."""
         rule = chooser.rule_for(name)
         round_of_model = yield from stepwise(self.models[name].propose(seq, chooser.handed(name), room))
-        if copy is None or round_of_model.draft_probs is not None or not self.trees or seq.live > 1:
+        if copy is None or round_of_model.draft_probs is not None or not self.trees:
             return replace(round_of_model, source=name)
         both, rows = joined(round_of_model, rule.survival[1:], copy.tokens, copy.truncated.survival, rule.seconds)
         if not rows:

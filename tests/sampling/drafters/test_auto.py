@@ -9,7 +9,6 @@ from egag.choosing.drafter_chooser import DrafterChooser
 from sampling.drafter import proposal_of
 from sampling.drafters.combined.auto import AutoDrafter
 from sampling.drafters.combined.joined import joined
-from sampling.engine import Text
 from sampling.forward.requests import StepGenerator
 from sampling.forward.runner import ModelRunner
 from sampling.measure.metrics import RunMetrics
@@ -24,7 +23,6 @@ from tests.conformance import suite
 from tests.conformance.suite import Case
 from tests.conformance.toy import PROMPT, toy_pair
 from tests.sequences import sequence
-from tests.tiny import tiny_pair
 from utils.events import Round
 from utils.logits_processor import MultinomialProcessor
 
@@ -107,18 +105,6 @@ def test_what_cannot_win_is_not_built() -> None:
     none = replace(pair, profile=profile(**dict.fromkeys(("model", *HEADS), USELESS)))
     assert not built(none).models and built(none).needs_hidden == ()
     assert set(built(replace(pair, profile=None)).models) == {"model", *HEADS}
-
-
-def test_texts_of_a_batch_get_chains_and_a_text_alone_gets_trees() -> None:
-    pair = replace(tiny_pair(), profile=profile(model=GOOD))
-    texts = [Text(number, [5, 6, 7, number], 30 if number else 60) for number in range(3)]
-    together, alone = list[Round](), list[Round]()
-    for _, event in PairEngine(pair).stream_many("auto", SETTINGS, texts, 3):
-        if isinstance(event, Round):
-            (together if event.live > 1 else alone).append(event)
-    drafted = [round for round in together if round.drafts and "model" in round.source]
-    assert len(drafted) > 5 and all(round.parents is None for round in drafted)
-    assert any(round.parents is not None for round in alone), "the last of them is alone again"
 
 
 def test_costs_that_come_later_say_what_is_built_from_then_on() -> None:
