@@ -42,11 +42,9 @@ def used_cpu_s() -> float:
 
 def peak_mib() -> float:
     """The most memory that this process has had; 0 where the system does not say."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0.0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    from utils.device.memory import process_peak_mb  # with torch, which whoever collects reports does not need
+
+    return (process_peak_mb() or 0.0) * 1e6 / 2**20
 
 
 class Measurement:

@@ -27,6 +27,7 @@ def main() -> None:
     from serve.limits import ServerLimits
     from tests.heads import random_heads
     from tests.tiny import TOKENS, tiny_pair
+    from utils.device.memory import process_peak_mb
     from utils.errors import UserError
 
     heads = random_heads(32, 3, 512, tuple(range(TOKENS)), TOKENS)
@@ -47,7 +48,7 @@ def main() -> None:
             except (Exception, MemoryError) as error:
                 told["failed"] = f"{type(error).__name__}: {error}"
         print(json.dumps({**told, "seconds": time.monotonic() - begun}), flush=True)
-    print(json.dumps({"peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+    print(json.dumps({"peak_mb": process_peak_mb()}))
 
 
 def cases() -> Iterator[tuple[str, Mapping[str, Any], Any]]:

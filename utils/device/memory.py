@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -25,12 +26,19 @@ def peak_memory_mb(device: torch.device) -> float | None:
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
+    return process_peak_mb()
+
+
+def process_peak_mb() -> float | None:
+    """The most resident memory that this process has had, in 10^6 bytes; None where the system does not tell."""
     try:
         import resource
     except ImportError:
         return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+    if sys.platform == "linux":  # there `ru_maxrss` is at least the peak of the process that started this one
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
 def process_memory_mb() -> float:
