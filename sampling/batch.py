@@ -6,6 +6,7 @@ A round is one call of `sampling.loop.step`. A sequence has the same tokens, rou
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -73,7 +74,7 @@ class Batch:
             raise UserError(f"batch {self.size} given; expected 1 or more")
         self._free = [self.target.another() for _ in range(self.size)][::-1]
         self._clock, self._verification = PhaseClock(self.target.device), EagerVerification(self.verifier)
-        self._unlearnt = deque[LiveText]()
+        self._unlearnt, self._shared_state = deque[LiveText](), dict[Any, Any]()
 
     @property
     def full(self) -> bool:
@@ -153,7 +154,7 @@ class Batch:
             rule.use_cost_model(request.price)
         ends = request.max_new_tokens, request.stop, request.seed
         live.seq = begin(live.slot, rule, request.processor, request.prompt, *ends)
-        live.seq.most_drafts = self.most_drafts
+        live.seq.most_drafts, live.seq.shared_state = self.most_drafts, self._shared_state
         try:
             if self.room is None:
                 start = live.resume(self.prefixes, self.drafter.needs_hidden)

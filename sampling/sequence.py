@@ -26,7 +26,8 @@ class Sequence:
 
     tokens: the prompt and the output so far. With an encoder (`encoder_ids`), the decoder's start tokens and the
     output. runner: its rows in the target's cache. rng: its random numbers. rule: its draft-length rule. drafter_state:
-    the state of each drafter, by drafter, so an inner drafter has its own. logits: `[n + 1, V]`, the target's raw
+    the state of each drafter, by drafter, so an inner drafter has its own. shared_state: the same, of all texts of a
+    batch. logits: `[n + 1, V]`, the target's raw
     logits of the last round. Row 0 is the root, row i + 1 follows draft i. hidden: for each layer of `needs_hidden` the
     states `[m, H]` of the positions just committed. last: the last round, with this sequence's share of a batch's
     times. live: the number of sequences that share its forwards. reason: why the text ended; None while it continues.
@@ -49,6 +50,7 @@ class Sequence:
     rounds: int = 0
     reason: FinishReason | None = None
     drafter_state: dict[Any, Any] = field(default_factory=dict)
+    shared_state: dict[Any, Any] = field(default_factory=dict)
     logits: Tensor | None = None
     hidden: dict[int, Tensor] = field(default_factory=dict)
     last: Round | None = None

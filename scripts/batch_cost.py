@@ -1,6 +1,7 @@
 """What a round of many texts costs the host: processor time outside the models' forwards, with tiny random models.
 
-uv run scripts/batch_cost.py [--texts 64] [--rounds 40] [--methods "target;mtp gamma=4"]
+uv run scripts/batch_cost.py [--texts 64] [--rounds 40] [--processor "multinomial 1.0"]
+    [--methods "target, mtp gamma=4"]
 
 A round's forwards are taken out, so what is left does not depend on the size of the models. It is what a GPU waits for.
 """
@@ -19,6 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ablation.gpu_check.heads import save_random_heads
+from ablation.plan.choice import choose_runs
+from ablation.plan.grid import Configuration
 from sampling.engine import Text
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner
@@ -29,13 +32,12 @@ from sampling.methods.settings import Settings
 from sampling.pair.model_info import ModelInfo
 from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
+from utils.errors import UserError
 from utils.events import Round
+from utils.parameter import Values
 
 HIDDEN, VOCAB, LAYERS, WINDOW = 32, 256, 2, 512
-METHODS = (
-    "target; target processor=multinomial 1.0; prompt_lookup; speculative gamma=4; "
-    "speculative gamma=4,processor=multinomial 1.0; mtp gamma=4; eagle gamma=4"
-)
+METHODS = "target, prompt_lookup, speculative gamma=4, mtp gamma=4, eagle gamma=4"
 _FORWARDS = (LeanModel, "forward"), (RecurrentForward, "run"), (RecurrentForward, "logits")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -77,15 +79,13 @@ def tiny_pair(folder: Path) -> Pair:
     return Pair(target, drafter, None, frozenset(), info, info, heads=heads)  # type: ignore[arg-type]
 
 
-def host_ms(pair: Pair, forwards: Forwards, method: str, given: dict[str, str], texts: int, rounds: int) -> float:
+def host_ms(pair: Pair, forwards: Forwards, run: Configuration, settings: Values, texts: int, rounds: int) -> float:
     """Milliseconds of a round outside the forwards, the least of so many rounds of all texts."""
-    settings = Settings()
-    settings.assign_all({"length": str(WINDOW - 64), "prefill_chunk": "0", **given}.items())
-    engine, values = PairEngine(pair), {**settings}
-    batch = engine.batch(method, values, texts)
+    engine, values = PairEngine(pair), {**settings, **dict(run.parameters)}
+    batch = engine.batch(run.method, values, texts)
     for number in range(texts):
         prompt = tuple((7 * place + number) % VOCAB for place in range(20 + number % 9))
-        batch.admit(engine.request(method, values, Text(None, prompt, WINDOW - 64)))
+        batch.admit(engine.request(run.method, values, Text(None, prompt, WINDOW - 64)))
     times = list[float]()
     for _ in range(rounds):
         begun, inside = thread_time(), forwards.seconds
@@ -100,18 +100,23 @@ def host_ms(pair: Pair, forwards: Forwards, method: str, given: dict[str, str], 
 def main(
     texts: Annotated[int, typer.Option(min=1, help="texts of a round")] = 64,
     rounds: Annotated[int, typer.Option(min=1, help="rounds that are measured, the least counts")] = 40,
-    methods: Annotated[str, typer.Option(help="methods with their settings, between semicolons")] = METHODS,
+    methods: Annotated[str, typer.Option(help="methods between commas, each with values of its own")] = METHODS,
+    processor: Annotated[str, typer.Option(help='such as "multinomial 1.0"')] = "greedy",
 ) -> None:
     """Print a row for each method: milliseconds of a round, and microseconds of a text."""
     torch.set_num_threads(1)
+    settings = Settings()
+    try:
+        settings.assign_all({"length": str(WINDOW - 64), "prefill_chunk": "0", "processor": processor}.items())
+        runs = choose_runs(methods, settings)
+    except UserError as error:
+        raise typer.BadParameter(str(error)) from None
     table = Table("method", "ms a round", "us a text")
     with TemporaryDirectory() as folder:
         pair, forwards = tiny_pair(Path(folder)), Forwards()
-        for asked in methods.split(";"):
-            name, _, values = asked.strip().partition(" ")
-            given = dict(value.split("=", 1) for value in values.split(",") if value)
-            ms = host_ms(pair, forwards, name, given, texts, rounds)
-            table.add_row(asked.strip(), f"{ms:.2f}", f"{ms * 1e3 / texts:.0f}")
+        for run in runs:
+            ms = host_ms(pair, forwards, run, settings, texts, rounds)
+            table.add_row(run.name, f"{ms:.2f}", f"{ms * 1e3 / texts:.0f}")
     Console(width=110).print(table)
 
 

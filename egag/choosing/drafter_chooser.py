@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from egag.choosing.goodput import Goodput
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.estimates.acceptance import AcceptanceEstimator
 from egag.estimates.estimator_state import EstimatorState
@@ -86,6 +87,7 @@ class DrafterChooser(LengthRule):
         self.gamma, self.explore = survival_gamma_max, survival_explore
         self.live, self.remember = survival_live, survival_remember
         self.state = ChooserState.fresh(self.cost_model, self.explore)
+        self._goodput: Goodput | None = None
         self.begin()
 
     def use_cost_model(self, cost_model: CostModel) -> None:
@@ -111,6 +113,12 @@ class DrafterChooser(LengthRule):
         rule = self.rule_for(name)
         return rule if self.watch is None else self.watch(rule)
 
+    def may_draft(self, goodput: Goodput | None, texts: int = 1) -> bool:
+        """Whether to draft in this round, as all texts do that share its forward and a `Goodput`."""
+        self._goodput, self._texts = goodput if self.live else None, texts
+        self._drafted = self._goodput is None or self._goodput.drafting
+        return self._drafted
+
     def without_drafts(self) -> ExpectedRound:
         """The expected round without drafts."""
         return self.state.live.without_drafts()
@@ -121,6 +129,9 @@ class DrafterChooser(LengthRule):
 
     def update(self, round: Round) -> None:
         names = round.source.split("+")
+        if self._goodput is not None:
+            gain, plain_s = ExpectedRound.of(round), self.cost_model.seconds(0)
+            self._goodput.learn(self._drafted, gain.tokens, plain_s, gain.seconds, self._texts)
         if self.live:
             first = self._rules.get(names[0])
             (self.state.live if first is None else first.learnt.live).see_target(round)

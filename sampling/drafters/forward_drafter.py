@@ -36,6 +36,8 @@ class ForwardDrafter(Drafter):
 
     keeps_rows = True
     shape: TreeShape | BestFirst | None = None
+    chains_in_batches = False
+    """Whether texts that share rounds get chains, whatever the shape: trees are grown and judged text by text."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """See `Drafter`: a class that says anew how one sequence is fed says so for many, too."""
@@ -108,10 +110,10 @@ class ForwardDrafter(Drafter):
         limit = min(limit, self.room(seq))
         if limit <= 0 or gamma.gamma == 0:
             return Proposal.empty(seq.device)
-        common = seq.runner.vocab_size
-        if isinstance(self.shape, BestFirst):
-            ahead = yield from self.ahead(seq, min(limit, gamma.gamma, self.shape.tokens))
-            return best_first(_Drafted(seq).ahead(ahead[:, :common]), self.shape.tokens, gamma)
+        common, shape = seq.runner.vocab_size, self.shape_for(seq)
+        if isinstance(shape, BestFirst):
+            ahead = yield from self.ahead(seq, min(limit, gamma.gamma, shape.tokens))
+            return best_first(_Drafted(seq).ahead(ahead[:, :common]), shape.tokens, gamma)
         drafted = _Drafted(seq)
 
         def feed(tokens: Tensor, parents: Tensor | None) -> StepGenerator[Tensor]:
@@ -130,7 +132,11 @@ class ForwardDrafter(Drafter):
             lambda: self.acceptance(seq),
             lambda one: drafted.over(one),
         )
-        return (yield from growth.proposal(self.shape, logits, feed))
+        return (yield from growth.proposal(shape, logits, feed))
+
+    def shape_for(self, seq: Sequence) -> TreeShape | BestFirst | None:
+        """The shape of the drafts of a sequence's next round; None: a chain."""
+        return None if self.chains_in_batches and seq.live > 1 else self.shape
 
     def steps_together(self, seqs: abc.Sequence[Sequence]) -> ChainSteps | None:
         """The forwards of the chains of these sequences, all of which have room; None where each is fed by itself."""
@@ -175,7 +181,7 @@ class ForwardDrafter(Drafter):
 
     def _captured(self, seq: Sequence, gamma: LengthRule, limit: int, logits: Tensor) -> Proposal | None:
         """The drafts behind logits `[1, V]` as one captured function; None where that cannot be had."""
-        shape, depth = self.shape, gamma.gamma
+        shape, depth = self.shape_for(seq), gamma.gamma
         assert not isinstance(shape, BestFirst)
         if shape is not None:
             depth = min(depth, shape.tokens)

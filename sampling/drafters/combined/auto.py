@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from egag.choosing.drafter_chooser import DrafterChooser
+from egag.choosing.goodput import Goodput
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from egag.expected_round import ExpectedRound, TruncatedProposal
 from egag.length_rule import LengthRule
@@ -72,6 +73,7 @@ class AutoDrafter(Drafter):
     ) -> None:
         self.suffix, self.models, self.trees, self.profile = suffix, models, trees, profile
         self.grammar_first = grammar_first
+        self._best: dict[int, tuple[str]] = {}
         self.needs_hidden = tuple(sorted({layer for model in models.values() for layer in model.needs_hidden}))
 
     @classmethod
@@ -82,7 +84,9 @@ class AutoDrafter(Drafter):
         trees = pair.target.model.trees and (profile is None or profile.tree <= _DEAR)
         wanted = kinds if profile is None else worth_trying(profile, kinds)
         shaped = {**values, **_SHAPES[trees]}
-        models = {kind: MODELS[kind].build(pair, shaped) for kind in wanted}
+        models: dict[str, ForwardDrafter] = {kind: MODELS[kind].build(pair, shaped) for kind in wanted}
+        for model in models.values():
+            model.chains_in_batches = profile is not None
         return cls(suffix, models, trees, profile, values["grammar_first"])
 
     def begin(self, seq: Sequence) -> None:
@@ -93,14 +97,14 @@ class AutoDrafter(Drafter):
         if not isinstance(gamma, DrafterChooser):
             raise UserError(f"{type(gamma).__name__} given as the rule of drafters in turns; expected a DrafterChooser")
         self._use_costs(seq, gamma)
-        room = min(limit, gamma.gamma)
+        room = min(limit, gamma.gamma) if gamma.may_draft(self._goodput(seq), seq.live) else 0
         if room < 1:
             return replace(Proposal.empty(seq.device), source=NOTHING)
         if self.grammar_first and (tokens := forced(seq, room)):
             return Proposal(sent(tokens, seq.device), source=FORCED)
         nothing, copy = gamma.without_drafts(), self._copy(seq, gamma.rule_for(COPIES), room)
         expected = {NOTHING: nothing} if copy is None else {NOTHING: nothing, COPIES: copy.truncated.expected}
-        for name in self.models:
+        for name in self._candidates(seq):
             expected[name] = _with_copy(gamma.rule_for(name).expected(), copy, nothing)
         chosen = gamma.choose(expected)
         if chosen in self.models:
@@ -133,9 +137,29 @@ class AutoDrafter(Drafter):
         assert plain is not None
         chooser.use_cost_model(plain.among(seq.live))
         for name in (COPIES, *self.models):
-            branched = name in self.models and self.models[name].shape is not None
+            branched = name in self.models and self.models[name].shape_for(seq) is not None
             cost_model = self.profile.cost_model(name, context, branched=branched) or _guessed(plain)
             chooser.rule_for(name).use_cost_model(cost_model.among(seq.live))
+
+    def _many(self, seq: Sequence) -> bool:
+        """Whether texts share its rounds, and the times of that are known: without times a text is what it is alone."""
+        return seq.live > 1 and self.profile is not None
+
+    def _candidates(self, seq: Sequence) -> abc.Collection[str]:
+        """The models that may draft: in a batch the best for so many texts, so that its forwards are shared by all."""
+        if not self.models or self.profile is None or not self._many(seq):
+            return self.models
+        if seq.live not in self._best:
+            rates = {name: _rate(self.profile, name, seq.live) or 0.0 for name in self.models}
+            self._best[seq.live] = (max(rates, key=rates.__getitem__),)
+        return self._best[seq.live]
+
+    def _goodput(self, seq: Sequence) -> Goodput | None:
+        """That of the texts of its batch; None for a text alone, and where nothing is known of times."""
+        if not self._many(seq):
+            return None
+        goodput: Goodput = seq.shared_state.setdefault(self, Goodput())
+        return goodput
 
     def _all(self) -> abc.Iterator[Drafter | ScoredCopier]:
         yield self.suffix
@@ -161,7 +185,7 @@ class AutoDrafter(Drafter):
         """The model's drafts, joined with a copy if they are point masses."""
         rule = chooser.rule_for(name)
         round_of_model = yield from stepwise(self.models[name].propose(seq, chooser.handed(name), room))
-        if copy is None or round_of_model.draft_probs is not None or not self.trees:
+        if copy is None or round_of_model.draft_probs is not None or not self.trees or self._many(seq):
             return replace(round_of_model, source=name)
         both, rows = joined(round_of_model, rule.survival[1:], copy.tokens, copy.truncated.survival, rule.seconds)
         if not rows:
@@ -194,11 +218,12 @@ def worth_trying(profile: LatencyProfile, drafters: abc.Sequence[str]) -> list[s
     return [name for name in drafters if name not in rates or 0.0 < rates[name] >= _NEAR * best]
 
 
-def _rate(profile: LatencyProfile, drafter: str) -> float | None:
+def _rate(profile: LatencyProfile, drafter: str, texts: int = 1) -> float | None:
     """Tokens per second at the best length; 0 if no length can beat plain decoding, None without a measurement."""
     cost_model, plain = profile.cost_model(drafter), profile.cost_model(NOTHING)
     if cost_model is None or plain is None:
         return None
+    cost_model, plain = cost_model.among(texts), plain.among(texts)
     times = profile.drafters[drafter]
     tokens, seconds = max(
         (

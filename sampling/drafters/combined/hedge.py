@@ -27,13 +27,14 @@ class _Key:
 class _Verified:
     """What was verified last: its tokens, the target's probabilities `[n, V]` of each, and the round.
 
-    roots: of each model, its raw logits `[1, V]` behind the text before. copy: what the copier would have drafted.
+    roots: of each model, its raw logits `[1, V]` behind the text before. copy: what the copier would have drafted; None
+    where it was not asked.
     """
 
     round: Round | None = None
     target: Tensor | None = None
     roots: dict[str, Tensor] = field(default_factory=dict)
-    copy: tuple[int, ...] = ()
+    copy: tuple[int, ...] | None = None
 
 
 class HedgeDrafter(AutoDrafter):
@@ -65,7 +66,10 @@ class HedgeDrafter(AutoDrafter):
         if not isinstance(gamma, HedgeChooser):
             raise UserError(f"{type(gamma).__name__} given as the rule of HedgeSpec; expected a HedgeChooser")
         self._use_costs(seq, gamma)
-        yield from self._score(seq, gamma)
+        if gamma.may_draft(self._goodput(seq), seq.live):
+            yield from self._score(seq, gamma)
+        else:  # its text goes on unscored
+            seq.drafter_state[self._key] = _Verified()
         return (yield from super().propose(seq, gamma, limit))
 
     def _score(self, seq: Sequence, chooser: HedgeChooser) -> StepGenerator[None]:
@@ -74,7 +78,8 @@ class HedgeDrafter(AutoDrafter):
         last = verified.round
         count = 1 if last is None else len(last.emitted)
         seen: dict[str, abc.Sequence[float] | None] = {}
-        for name, model in self.models.items():
+        for name in self._candidates(seq):
+            model = self.models[name]
             if model.room(seq) < 1:
                 continue
             ahead = (yield from model.along(seq, count))[:, : seq.runner.vocab_size]
@@ -83,7 +88,7 @@ class HedgeDrafter(AutoDrafter):
             if len(ahead):
                 verified.roots[name] = ahead[-1:].clone()
         if last is not None:
-            seen[COPIES] = _copied(verified.copy, last.emitted)
+            seen[COPIES] = None if verified.copy is None else _copied(verified.copy, last.emitted)
             chooser.learn_text(seen)
         verified.copy = tuple(self.suffix.draft(seq, chooser.gamma, chooser.gamma).tokens)
 

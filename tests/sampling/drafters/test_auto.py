@@ -1,5 +1,6 @@
 """The method `auto`: who drafts, what is joined, what is not even built, and what a round says of it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from egag.choosing.drafter_chooser import DrafterChooser
 from sampling.drafter import proposal_of
 from sampling.drafters.combined.auto import AutoDrafter
 from sampling.drafters.combined.joined import joined
+from sampling.engine import Text
 from sampling.forward.requests import StepGenerator
 from sampling.forward.runner import ModelRunner
 from sampling.measure.metrics import RunMetrics
@@ -23,6 +25,7 @@ from tests.conformance import suite
 from tests.conformance.suite import Case
 from tests.conformance.toy import PROMPT, toy_pair
 from tests.sequences import sequence
+from tests.tiny import tiny_pair
 from utils.events import Round
 from utils.logits_processor import MultinomialProcessor
 
@@ -172,6 +175,50 @@ def test_the_same_seed_gives_the_same_run_where_the_clock_is_not_read() -> None:
     sampled.assign("processor", "multinomial 1")
     runs = [rounds(toy_pair(), processor=sampled["processor"]) for _ in range(2)]
     assert [(r.drafts, r.source) for r in runs[0]] == [(r.drafts, r.source) for r in runs[1]]
+
+
+def batched(method: str, lengths: Sequence[int], **values: object) -> list[dict[int, Round]]:
+    """The rounds of a batch of texts of these lengths, with a profile of its machine."""
+    engine, asked = PairEngine(replace(tiny_pair(), profile=profile(model=GOOD))), {**SETTINGS, **values}
+    batch = engine.batch(method, asked, len(lengths))
+    for number, length in enumerate(lengths):
+        batch.admit(engine.request(method, asked, Text(number, (5, 6, 7, 8, number) * 5, length)))
+    told = list[dict[int, Round]]()
+    while batch.texts:
+        told.append({live.request.tag: event for live, event in batch.play() if isinstance(event, Round)})
+    return [rounds for rounds in told if rounds]  # in the others only prompts are read
+
+
+def sources(texts: int, **values: object) -> list[set[str]]:
+    """Who drafts in each round of a batch."""
+    return [{round.source for round in rounds.values()} for rounds in batched("auto", [30] * texts, **values)]
+
+
+def test_rounds_with_drafts_and_plain_rounds_of_all_texts_are_compared_in_turn() -> None:
+    told = sources(3, survival_live=True)
+    assert [one == {"none"} for one in told[:8]] == [False, False, True, False, True, False, True, False]
+
+
+def test_a_text_alone_and_one_that_reads_no_clock_are_not_compared_so() -> None:
+    for told in (sources(1, survival_live=True), sources(3, survival_live=False)):
+        assert {"none"} not in told[:5]
+
+
+def test_texts_of_a_batch_get_chains_and_a_text_alone_gets_trees() -> None:
+    told = batched("auto", [60, 30, 30])
+    together, alone = ([one for one in told if (len(one) > 1) is many] for many in (True, False))
+    drafted = [round for one in together for round in one.values() if "model" in round.source]
+    assert len(drafted) > 5 and all(round.parents is None for round in drafted)
+    assert any(round.parents is not None for one in alone for round in one.values())
+
+
+@pytest.mark.parametrize("method", ["auto", "hedge"])
+def test_a_batch_that_is_timed_writes_what_plain_decoding_writes(method: str) -> None:
+    expected, found = (
+        [[token for rounds in told if text in rounds for token in rounds[text].emitted] for text in range(3)]
+        for told in (batched(name, [60, 40, 50], survival_live=True) for name in ("target", method))
+    )
+    assert found == expected
 
 
 def test_chains_are_drafted_where_the_target_runs_no_trees() -> None:
