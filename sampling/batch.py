@@ -1,7 +1,7 @@
 """Batched decoding: many texts share the rounds of the decode loop, with admission, scheduling and a share of the time.
 
-A round is one call of `sampling.loop.step`. A sequence has the same tokens, rounds and random draws as it has alone, unless
-its drafter asks the clock of the batch (`Sequence.shared_state`).
+A round is one call of `sampling.loop.step`. A sequence has the same tokens, rounds and random draws as it has alone,
+unless its drafter asks the clock of the batch (`Sequence.shared_state`).
 """
 
 from collections import deque
