@@ -88,6 +88,7 @@ class DrafterChooser(LengthRule):
         self.live, self.remember = survival_live, survival_remember
         self.state = ChooserState.fresh(self.cost_model, self.explore)
         self._goodput: Goodput | None = None
+        self._texts, self._drafted = 1, True
         self.begin()
 
     def use_cost_model(self, cost_model: CostModel) -> None:

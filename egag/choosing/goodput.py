@@ -12,8 +12,8 @@ _TOKENS, _SECONDS = 0.5, 0.1
 _PART = 1e-6
 
 
-class _Rate:
-    """The goodput of rounds of one kind: tokens, each weighed with the priced seconds of a plain one, per second."""
+class _Played:
+    """A round of all texts: tokens, each weighed with the priced seconds of a plain one, and seconds."""
 
     def __init__(self) -> None:
         self.gained_s = self.seconds = 0.0
@@ -21,10 +21,6 @@ class _Rate:
 
     def add(self, gained_s: float, seconds: float) -> None:
         self.gained_s, self.seconds, self.texts = self.gained_s + gained_s, self.seconds + seconds, self.texts + 1
-
-    @property
-    def value(self) -> float:
-        return self.gained_s / self.seconds
 
 
 class Goodput:
@@ -39,7 +35,7 @@ class Goodput:
     def __init__(self) -> None:
         self._schedule = self._compared()
         self.drafting = next(self._schedule)
-        self._round, self._played = _Rate(), 0.0
+        self._round, self._played = _Played(), 0.0
 
     def learn(self, drafted: bool, tokens: float, plain_s: float, seconds: float, texts: int) -> None:
         """Learn from one text's round, and from its share of the seconds.
@@ -52,25 +48,26 @@ class Goodput:
         self._played += 1.0 / texts
         if self._played > 1.0 - _PART:
             self.drafting = self._schedule.send(self._round)
-            self._round, self._played = _Rate(), 0.0
+            self._round, self._played = _Played(), 0.0
 
     @staticmethod
-    def _compared() -> Generator[bool, _Rate, None]:
+    def _compared() -> Generator[bool, _Played, None]:
         """Whether the next round drafts; it receives what that brought."""
         better, stretch = True, _FIRST
         while True:
             for _ in range(stretch):
                 yield better
             yield True  # it is not counted, for drafters read what they have missed
-            drafted, plain = list[_Rate](), list[_Rate]()
+            drafted, plain = list[_Played](), list[_Played]()
             while not _decided(drafted, plain):
                 plain.append((yield False))
                 drafted.append((yield True))
             before, better = better, _ratio(drafted, plain) > 1.0
-            stretch = min(2 * max(stretch, _STRETCH // 2), _LONGEST) if better is before else _STRETCH
+            again = better is before and stretch > _FIRST
+            stretch = min(2 * stretch, _LONGEST) if again else _STRETCH
 
 
-def _ratio(drafted: list[_Rate], plain: list[_Rate]) -> float:
+def _ratio(drafted: list[_Played], plain: list[_Played]) -> float:
     """Tokens per second with drafts, over those without."""
     with_drafts, without = (
         sum(one.gained_s for one in rounds) / sum(one.seconds for one in rounds) for rounds in (drafted, plain)
@@ -78,7 +75,7 @@ def _ratio(drafted: list[_Rate], plain: list[_Rate]) -> float:
     return with_drafts / without
 
 
-def _decided(drafted: list[_Rate], plain: list[_Rate]) -> bool:
+def _decided(drafted: list[_Played], plain: list[_Played]) -> bool:
     """Whether the two differ by more than a standard error, or further rounds would cost more than they tell."""
     if len(drafted) < _LEAST:
         return False

@@ -61,6 +61,7 @@ class AutoDrafter(Drafter):
     rounds. Drafter and draft length maximise the same ratio (`DrafterChooser`, docs/algorithms/auto.md). Point masses
     of a model are joined with the copy as a tree. The choice depends on the text, on verdicts and on times. No drawn
     token is left out, and the drafter is chosen before any token is drawn. What a grammar forces is drafted first.
+    With a profile the texts of a batch draft chains of one model, or none of them drafts (`Goodput`).
     """
 
     def __init__(
@@ -141,24 +142,27 @@ class AutoDrafter(Drafter):
             cost_model = self.profile.cost_model(name, context, branched=branched) or _guessed(plain)
             chooser.rule_for(name).use_cost_model(cost_model.among(seq.live))
 
-    def _many(self, seq: Sequence) -> bool:
-        """Whether texts share its rounds, and the times of that are known: without times a text is what it is alone."""
-        return seq.live > 1 and self.profile is not None
+    def _shared(self, seq: Sequence) -> LatencyProfile | None:
+        """The profile of rounds that texts share; None for a text alone. Without times a text is what it is alone."""
+        return self.profile if seq.live > 1 else None
 
     def _candidates(self, seq: Sequence) -> abc.Collection[str]:
         """The models that may draft: in a batch the best for so many texts, so that its forwards are shared by all."""
-        if not self.models or self.profile is None or not self._many(seq):
+        profile = self._shared(seq)
+        if not self.models or profile is None:
             return self.models
         if seq.live not in self._best:
-            rates = {name: _rate(self.profile, name, seq.live) or 0.0 for name in self.models}
+            rates = {name: _rate(profile, name, seq.live) or 0.0 for name in self.models}
             self._best[seq.live] = (max(rates, key=rates.__getitem__),)
         return self._best[seq.live]
 
     def _goodput(self, seq: Sequence) -> Goodput | None:
         """That of the texts of its batch; None for a text alone, and where nothing is known of times."""
-        if not self._many(seq):
+        if self._shared(seq) is None:
             return None
-        goodput: Goodput = seq.shared_state.setdefault(self, Goodput())
+        if self not in seq.shared_state:
+            seq.shared_state[self] = Goodput()
+        goodput: Goodput = seq.shared_state[self]
         return goodput
 
     def _all(self) -> abc.Iterator[Drafter | ScoredCopier]:
@@ -185,7 +189,7 @@ class AutoDrafter(Drafter):
         """The model's drafts, joined with a copy if they are point masses."""
         rule = chooser.rule_for(name)
         round_of_model = yield from stepwise(self.models[name].propose(seq, chooser.handed(name), room))
-        if copy is None or round_of_model.draft_probs is not None or not self.trees or self._many(seq):
+        if copy is None or round_of_model.draft_probs is not None or not self.trees or self._shared(seq) is not None:
             return replace(round_of_model, source=name)
         both, rows = joined(round_of_model, rule.survival[1:], copy.tokens, copy.truncated.survival, rule.seconds)
         if not rows:

@@ -24,15 +24,13 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast
 from sampling.forward.kernels import int4
 from sampling.forward.kernels import int8
 from sampling.loading.fast_load import lean_folder
-
-def resident(key):
-    return next(int(line.split()[1]) / 1024 for line in open("/proc/self/status") if line.startswith(key))
+from utils.device.memory import process_memory_mb, process_peak_mb
 
 int8.runs(), int4.runs()
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-before = resident("VmRSS:")
+before = process_memory_mb()
 model = lean_folder(Path(sys.argv[1]), torch.device("cpu"), torch.float32, sys.argv[2])
-print(resident("VmHWM:") - before)
+print((process_peak_mb() - before) * 1e6 / 2**20)
 """
 
 
