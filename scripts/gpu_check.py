@@ -14,16 +14,20 @@ import typer
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGES = ("probe", "right", "fast", "real", "train")
-LIMIT_S = 540.0
-"""Behind this a stage is ended; it begins nothing new long before."""
+STAGE_S = 500.0
+GRACE_S = 40.0
+"""So long after it begins nothing new, a stage is ended."""
 
 Stages = Annotated[list[str] | None, typer.Argument(metavar="[STAGE]...", help=f"{', '.join(STAGES)}; default: all")]
 Out = Annotated[Path, typer.Option(metavar="DIR", help="where STAGE.json goes; all else goes into DIR-work")]
 Device = Annotated[str, typer.Option(help="cuda, cuda:1 or cpu")]
+Seconds = Annotated[float, typer.Option(min=1, help="after so many, a stage begins nothing new; probe: 45")]
 Tiny = Annotated[bool, typer.Option("--tiny", help="tiny models and few tokens: a dry run, in seconds on a CPU")]
 
 
-def main(stages: Stages = None, *, out: Out, device: Device = "cuda", tiny: Tiny = False) -> None:
+def main(
+    stages: Stages = None, *, out: Out, device: Device = "cuda", seconds: Seconds = STAGE_S, tiny: Tiny = False
+) -> None:
     """Run the stages, each for nine minutes at most (`probe`: one), also where an earlier one fails.
 
     Exit status: 0 all went well; 1 a stage
@@ -36,23 +40,24 @@ def main(stages: Stages = None, *, out: Out, device: Device = "cuda", tiny: Tiny
     out.mkdir(parents=True, exist_ok=True)
     failed: list[str] = []
     for name in named or STAGES:
-        if not run(name, out.resolve(), device, tiny):
+        if not run(name, out.resolve(), device, seconds, tiny):
             failed.append(name)
     if failed:
         print(f"failed: {', '.join(failed)}; the reasons are in {out}", file=sys.stderr)
         raise typer.Exit(1)
 
 
-def run(name: str, out: Path, device: str, tiny: bool) -> bool:
-    """Whether a stage went well, in a process of its own, which is ended behind `LIMIT_S` with all that it started."""
-    words = [sys.executable, "-m", "ablation.gpu_check", name, str(out), device, *(["tiny"] if tiny else [])]
+def run(name: str, out: Path, device: str, seconds: float, tiny: bool) -> bool:
+    """Whether a stage went well, in a process of its own, which is ended in the end with all that it started."""
+    words = [sys.executable, "-m", "ablation.gpu_check", name, str(out), device, str(seconds), *["tiny"] * tiny]
+    limit = seconds + GRACE_S
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     process = subprocess.Popen(words, cwd=ROOT, env=environment, start_new_session=True)
     try:
-        return process.wait(LIMIT_S) == 0
+        return process.wait(limit) == 0
     except subprocess.TimeoutExpired:
-        print(f"{name}: ended behind {LIMIT_S:.0f} s; what it had is in {out}", file=sys.stderr)
+        print(f"{name}: ended behind {limit:.0f} s; what it had is in {out}", file=sys.stderr)
         return False
     finally:
         if process.poll() is None:

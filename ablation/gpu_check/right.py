@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -69,7 +70,8 @@ def _tests(record: StageRecord) -> str:
     if record.tiny:
         raise LeftOut("a dry run")
     files = (path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.gpu" in path.read_text("utf-8"))
-    words = ["-m", "pytest", "-m", "gpu", "-q", *(str(path.relative_to(ROOT)) for path in files)]
+    workers = ["-n", "4"] if find_spec("xdist") else []
+    words = ["-m", "pytest", "-m", "gpu", "-q", *workers, *(str(path.relative_to(ROOT)) for path in files)]
     return call(words, record.work / "pytest.txt", _TESTS_S).strip().splitlines()[-1]
 
 

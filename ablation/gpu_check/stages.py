@@ -19,10 +19,10 @@ _PROBE_S = 45.0
 Stage = Callable[[StageRecord], Table]
 
 
-def run_stage(name: str, folder: Path, device: str, tiny: bool = False, seconds: float | None = None) -> bool:
+def run_stage(name: str, folder: Path, device: str, tiny: bool = False, seconds: float = STAGE_S) -> bool:
     """Run a stage, write `folder/NAME.json` as it goes, and show a table at its end; whether nothing failed."""
     folder.mkdir(parents=True, exist_ok=True)
-    limit = seconds or (_PROBE_S if name == "probe" and not tiny else STAGE_S)
+    limit = min(seconds, _PROBE_S) if name == "probe" and not tiny else seconds
     record = StageRecord(name, folder.resolve(), torch.device(device), tiny, limit)
     console = Console(width=_WIDTH)
     tables: list[Table] = []
