@@ -17,8 +17,8 @@ own = F.scaled_dot_product_attention
 
 def as_on_a_card(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **named: Any) -> Tensor:
     """`scaled_dot_product_attention`, whose output lies as a card lays it out."""
-    if attn_mask is None:
-        return own(query, key, value, **named)
+    if attn_mask is None or torch.cuda.is_available():  # a card lays out its own
+        return own(query, key, value, attn_mask=attn_mask, **named)
     if attn_mask.dtype not in (torch.bool, query.dtype):
         raise RuntimeError(f"invalid dtype for bias: {attn_mask.dtype} beside a query in {query.dtype}")
     if query.device.type == "cuda":

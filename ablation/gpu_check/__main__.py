@@ -1,4 +1,4 @@
-"""One stage in this process; scripts/gpu_check.py calls `python -m ablation.gpu_check STAGE DIR DEVICE SECONDS [tiny]`."""
+"""One stage in this process: `python -m ablation.gpu_check STAGE DIR DEVICE SECONDS [tiny]`, for scripts/gpu_check.py."""
 
 import utils.device.threads  # noqa: F401
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import random
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -35,7 +34,7 @@ class TrainingBatch:
     def of(cls, rows: Sequence[TrainingRow], layers: Iterable[int], device: torch.device) -> "TrainingBatch":
         """Pad these rows to the longest of them."""
         states = {
-            layer: pad_sequence([row.states[layer].float() for row in rows], batch_first=True).to(device)
+            layer: pad_sequence([row.states[layer] for row in rows], batch_first=True).to(device).float()
             for layer in layers
         }
         return cls(
@@ -86,8 +85,8 @@ def batches(rows: Sequence[TrainingRow], most_tokens: int, seed: int, epoch: int
 def frequent_tokens(rows: Iterable[TrainingRow], size: int, always: Iterable[int], vocab_size: int) -> Tensor:
     """The `size` tokens that are said most, ascending (FR-Spec, arXiv 2502.14856); `always` are among them.
 
-    Where the text has fewer, the lowest ids fill up: a byte-pair vocabulary learned its frequent merges first.
+    Of tokens that are said as often the lowest ids are taken: a byte-pair vocabulary learned its frequent merges first.
     """
-    counts = Counter(token for row in rows for token in row.tokens.tolist())
-    wanted = dict.fromkeys([*always, *(token for token, _ in counts.most_common()), *range(vocab_size)])
+    counts = torch.bincount(torch.cat([row.tokens for row in rows]), minlength=vocab_size)
+    wanted = dict.fromkeys([*always, *counts.argsort(descending=True, stable=True).tolist()])
     return torch.tensor(sorted(list(wanted)[:size]))

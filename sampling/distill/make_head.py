@@ -14,9 +14,11 @@ import torch
 from sampling.distill import recipe
 from sampling.distill.accuracy import Accuracy
 from sampling.distill.batches import split
+from sampling.distill.lockstep_writing import LockstepWriter
 from sampling.distill.shards import TrainingRow
-from sampling.distill.tasks import Task
+from sampling.distill.tasks import Task, feature_layers
 from sampling.distill.training import CHECKPOINT, History, Schedule, Trainer
+from sampling.distill.writing import WritingOptions
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import CONFIG, fingerprint, read_json, save_head
 from sampling.pair.pair import Pair
@@ -98,11 +100,13 @@ class Data:
     answers: str = "all"
 
     def rows(self, pair: Pair, seed: int, announce: Announce) -> list[TrainingRow]:
-        """The rows of every corpus; what the target writes stays in the user's cache folder."""
+        """The rows of every corpus. What the target writes stays in the user's cache folder; on CUDA, on the card."""
         return [row for corpus in self.corpora for row in self._rows(pair, corpus, seed, announce)]
 
     def _rows(self, pair: Pair, corpus: Corpus, seed: int, announce: Announce) -> list[TrainingRow]:
         with announce(f"data: {corpus.name}") as say:
+            if pair.target.device.type == "cuda" and not isinstance(corpus.contents, str):
+                return self._on_card(pair, corpus.contents, seed, say)
             if corpus.contents is None:
                 folder = recipe.data_folder(pair, f"dialogues-{seed}")
                 return recipe.write_data(pair, folder, self.tokens, seed, self.refused, say)
@@ -111,6 +115,14 @@ class Data:
             digest = hashlib.sha256("\0".join(corpus.contents).encode()).hexdigest()[:16]
             folder = recipe.data_folder(pair, f"{Path(corpus.name).stem}-{digest}-{seed}")
             return recipe.answer_turns(pair, folder, corpus.contents, seed, say)
+
+    def _on_card(
+        self, pair: Pair, turns: Sequence[str] | None, seed: int, say: Callable[..., None]
+    ) -> list[TrainingRow]:
+        model = recipe.lean_target(pair)
+        layers, how = feature_layers(model.num_layers), WritingOptions(seed=seed)
+        writer = LockstepWriter(model, pair.tokenizer, pair.stop, layers, how)
+        return writer.converse(self.tokens, self.refused, say) if turns is None else writer.answer(turns, say)
 
 
 def learned_from(rows: Sequence[TrainingRow], answers: str) -> list[TrainingRow]:

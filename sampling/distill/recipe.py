@@ -30,6 +30,8 @@ SHARD = 64
 CHECKPOINT = "model.safetensors"
 _PIECE = 512
 _SHORTEST = 16
+# Rows that first weights are made from, on the CPU.
+_BEGINNING = 2000
 _WHOLE = "whole"
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -194,7 +196,8 @@ def make_task(pair: Pair, config: HeadConfig, rows: Sequence[TrainingRow], seed:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         task = kind(config, _counted(pair, rows, config.draft_vocab))
-    start(task, rows, Path(pair.target_info.place) / CHECKPOINT, lean_target(pair).num_layers)
+    begin = [row.on(torch.device("cpu")) for row in rows[:_BEGINNING]]
+    start(task, begin, Path(pair.target_info.place) / CHECKPOINT, lean_target(pair).num_layers)
     return task
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -75,6 +75,10 @@ class TrainingRow:
     def is_text(self) -> bool:
         """Whether it is a piece of a text that was only read."""
         return self.answer <= 1
+
+    def on(self, device: torch.device) -> "TrainingRow":
+        """The same with its states there."""
+        return replace(self, states={layer: states.to(device) for layer, states in self.states.items()})
 
 
 def read_shards(folder: Path) -> list[TrainingRow]:

@@ -68,8 +68,8 @@ OPENINGS = (
     "Is it true that",
 )
 
-# A user who has said no more has said nothing.
-_FEW = 2
+FEW = 2
+"""A user who has said no more tokens has said nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Writer:
     ):
         if not tokenizer.chat_template:
             raise UserError("the target has no chat template to write dialogues with; use --data FILE")
-        self._before, self._between = _template(tokenizer)
+        self._before, self._between = template(tokenizer)
         room = model.window - len(self._before) - len(self._between)
         if room < 8:
             raise UserError(f"a context window of {model.window} tokens has no room for a dialogue after its template")
@@ -229,7 +229,7 @@ class Writer:
     def _hear(self, request: Request, seq: decoding.Sequence) -> None:
         """A user turn is over: have it answered, unless next to nothing was said."""
         spoken = seq.tokens[:-1] if seq.reason == "stop" else list(seq.tokens)
-        if len(spoken) - len(self._before) > _FEW:
+        if len(spoken) - len(self._before) > FEW:
             self._answers.append(self._answer(spoken, request.tag, len(spoken)))
 
     def _take_over(self, request: Request, seq: decoding.Sequence) -> None:
@@ -250,7 +250,7 @@ class Writer:
         return Dialogue(list(seq.tokens), draft.answer, draft.greedy, states)
 
 
-def _template(tokenizer: Any) -> tuple[list[int], list[int]]:
+def template(tokenizer: Any) -> tuple[list[int], list[int]]:
     """Ids before a user's turn, and those between it and the answer, as the chat template writes them."""
     mark = "\u2063turn\u2063"
     text: str = tokenizer.apply_chat_template(

@@ -48,6 +48,8 @@ def windows_of(config: Any) -> dict[str, Window]:
     from transformers.cache_utils import get_layer_types_and_kwargs
 
     types, settings = get_layer_types_and_kwargs(config)
+    if isinstance(settings, dict):  # one for all layers, as in transformers 5.17
+        settings = [settings] * len(types)
     found = {
         name: Window(values["sliding_window"], name == CHUNKED)
         for name, values in zip(types, settings, strict=True)

@@ -1,0 +1,86 @@
+"""What `Writer` writes, by the thousand on a card, where it stays: nothing is kept on disk."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from sampling.distill.lockstep import Lockstep, Started, texts_side_by_side
+from sampling.distill.shards import TrainingRow
+from sampling.distill.writing import FEW, OPENINGS, WritingOptions, template
+from sampling.forward.models.lean import LeanModel
+
+Told = Callable[..., None]
+
+
+class LockstepWriter:
+    """Dialogues with the states of these layers. The model's own, or answers to given turns."""
+
+    def __init__(
+        self, model: LeanModel, tokenizer: Any, stop: frozenset[int], layers: Sequence[int], how: WritingOptions
+    ) -> None:
+        self._model, self._tokenizer, self._stop, self._layers, self._how = model, tokenizer, stop, tuple(layers), how
+        self._before, self._between = template(tokenizer)
+        self._chance = random.Random(how.seed)
+
+    def converse(self, tokens: int, refused: Callable[[str], bool], say: Told) -> list[TrainingRow]:
+        """Dialogues with at least so many answer tokens. refused: user turns that must not be learned from."""
+        openings = [self._encoded(text)[: self._how.user_tokens - 1] for text in OPENINGS]
+        users = self._lockstep(len(self._before) + self._how.user_tokens, ())
+        answers = self._lockstep(len(self._before) + self._how.user_tokens + self._answer_room, self._layers)
+        rows, done = list[TrainingRow](), 0
+        while done < tokens:
+            say(done, tokens)
+            starts = [Started([*self._before, *self._chance.choice(openings)], greedy=False) for _ in users.ids]
+            spoken = [self._spoken(text) for text in users.write(starts, self._how.user_tokens)]
+            turns = [turn for turn in spoken if self._says(turn) and not refused(self._decoded(turn))]
+            new = [row for part in _parts(turns, len(answers.ids)) for row in self._answered(answers, part)]
+            rows += new
+            done += sum(len(row.tokens) - row.answer for row in new)
+        say(done, tokens)
+        return rows
+
+    def answer(self, turns: Sequence[str], say: Told) -> list[TrainingRow]:
+        """One answer to each turn, the shortest turn first."""
+        spoken = sorted(([*self._before, *self._encoded(turn)] for turn in turns), key=len)
+        room = self._model.window - self._answer_room
+        spoken = [turn for turn in spoken if len(turn) <= room]
+        answers = self._lockstep(len(spoken[-1]) + self._answer_room, self._layers)
+        rows = list[TrainingRow]()
+        for part in _parts(spoken, len(answers.ids)):
+            say(len(rows), len(spoken))
+            rows += self._answered(answers, part)
+        return rows
+
+    @property
+    def _answer_room(self) -> int:
+        return len(self._between) + self._how.answer_tokens
+
+    def _lockstep(self, columns: int, layers: Sequence[int]) -> Lockstep:
+        texts = texts_side_by_side(self._model, columns, len(layers))
+        return Lockstep(self._model, texts, columns, layers, self._how, self._stop)
+
+    def _encoded(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False) if text else []
+        return ids
+
+    def _spoken(self, text: list[int]) -> list[int]:
+        """A user's turn with what stands before it, without the token that ended it."""
+        said = text[:-1] if text[-1] in self._stop else text
+        return said[: len(self._before) + self._how.user_tokens]
+
+    def _decoded(self, spoken: list[int]) -> str:
+        said: str = self._tokenizer.decode(spoken[len(self._before) :])
+        return said
+
+    def _says(self, spoken: list[int]) -> bool:
+        return len(spoken) - len(self._before) > FEW
+
+    def _answered(self, answers: Lockstep, spoken: Sequence[list[int]]) -> Iterator[TrainingRow]:
+        starts = [Started([*turn, *self._between], self._chance.random() < self._how.greedy) for turn in spoken]
+        yield from answers.rows(answers.write(starts, self._how.answer_tokens), starts)
+
+
+def _parts(turns: Sequence[list[int]], size: int) -> Iterator[Sequence[list[int]]]:
+    return (turns[first : first + size] for first in range(0, len(turns), size))
