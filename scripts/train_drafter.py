@@ -119,8 +119,8 @@ def main(
 ) -> None:
     """Let the target write dialogues, learn to continue them, and save a head that `infer.py` finds by itself.
 
-    Killed or stopped, the same command continues from the last checkpoint; data already written is kept. A finished
-    drafter in --out is never replaced unless you say so.
+    Killed or stopped, the same command continues from the last checkpoint; data already written is kept, but on CUDA,
+    where it stays on the card. A finished drafter in --out is never replaced unless you say so.
 
     \b
     uv run scripts/train_drafter.py --method eagle --out models/mine
@@ -147,6 +147,8 @@ def main(
             products=products.value,
         )
         pair = load_pair(LoadOptions(target, device=device, dtype=dtype))
+        if data_only and pair.target.device.type == "cuda":
+            raise UserError("--data-only given on CUDA, where data stays on the card; expected it with --device cpu")
         corpora = read_data(data, tokens, answers)
         if data_only:
             _write(pair, corpora, seed)

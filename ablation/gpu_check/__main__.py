@@ -1,4 +1,4 @@
-"""One stage in this process: `python -m ablation.gpu_check STAGE DIR DEVICE SECONDS [tiny]`, for scripts/gpu_check.py."""
+"""A stage in this process, for scripts/gpu_check.py: `python -m ablation.gpu_check STAGE DIR DEVICE SECONDS [tiny]`."""
 
 import utils.device.threads  # noqa: F401
 

@@ -20,7 +20,7 @@ from sampling.loading.pairs import LoadOptions, load_pair
 
 METHODS = ("mtp", "eagle")
 _SEED = 1
-_TOKENS, _DRY_TOKENS = 5_000_000, 1500
+_TOKENS, _DRY_TOKENS = 2_000_000, 1500
 _DRY_WINDOW = 128
 # Seconds for the data and for each drafter; the last one has what is left.
 _WRITING_S, _LEARNING_S = 170.0, 170.0
@@ -45,7 +45,7 @@ def train(record: StageRecord) -> Table:
 
 
 def _write(record: StageRecord, target: dict[str, Any]) -> dict[str, float]:
-    """Dialogues of the target in the user's cache folder, where the training finds them."""
+    """Dialogues of the target. Those of a CPU stay in the user's cache folder; on a card each training writes them anew."""
     wanted, known = _DRY_TOKENS if record.tiny else _TOKENS, list[int]()
     pair = load_pair(LoadOptions(**target, device=str(record.device)))
     began = time.monotonic()

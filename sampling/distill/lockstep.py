@@ -40,7 +40,13 @@ class Lockstep:
     """
 
     def __init__(
-        self, model: LeanModel, texts: int, columns: int, layers: Sequence[int], how: WritingOptions, stop: frozenset[int]
+        self,
+        model: LeanModel,
+        texts: int,
+        columns: int,
+        layers: Sequence[int],
+        how: WritingOptions,
+        stop: frozenset[int],
     ) -> None:
         self._model, self._layers, self._how, device = model, tuple(layers), how, model.device
         shape, width = model.blocks.shape, model.embedding.shape[1]

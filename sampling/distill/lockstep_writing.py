@@ -1,7 +1,11 @@
-"""What `Writer` writes, by the thousand on a card, where it stays: nothing is kept on disk."""
+"""What `Writer` writes, by the thousand on a card, where it stays: nothing is kept on disk.
+
+How many texts stand side by side depends on the memory that is free, and with it what is drawn.
+"""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,9 +24,18 @@ class LockstepWriter:
     def __init__(
         self, model: LeanModel, tokenizer: Any, stop: frozenset[int], layers: Sequence[int], how: WritingOptions
     ) -> None:
-        self._model, self._tokenizer, self._stop, self._layers, self._how = model, tokenizer, stop, tuple(layers), how
+        self._model, self._tokenizer, self._stop, self._layers = model, tokenizer, stop, tuple(layers)
         self._before, self._between = template(tokenizer)
+        self._how = how.within(model.window - len(self._before) - len(self._between))
         self._chance = random.Random(how.seed)
+
+    @contextmanager
+    def _seeded(self) -> Iterator[None]:
+        """Draws follow from the seed, and leave the random numbers of others as they were."""
+        device = self._model.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(self._how.seed)
+            yield
 
     def converse(self, tokens: int, refused: Callable[[str], bool], say: Told) -> list[TrainingRow]:
         """Dialogues with at least so many answer tokens. refused: user turns that must not be learned from."""
@@ -30,27 +43,30 @@ class LockstepWriter:
         users = self._lockstep(len(self._before) + self._how.user_tokens, ())
         answers = self._lockstep(len(self._before) + self._how.user_tokens + self._answer_room, self._layers)
         rows, done = list[TrainingRow](), 0
-        while done < tokens:
-            say(done, tokens)
-            starts = [Started([*self._before, *self._chance.choice(openings)], greedy=False) for _ in users.ids]
-            spoken = [self._spoken(text) for text in users.write(starts, self._how.user_tokens)]
-            turns = [turn for turn in spoken if self._says(turn) and not refused(self._decoded(turn))]
-            new = [row for part in _parts(turns, len(answers.ids)) for row in self._answered(answers, part)]
-            rows += new
-            done += sum(len(row.tokens) - row.answer for row in new)
+        with self._seeded():
+            while done < tokens:
+                say(done, tokens)
+                starts = [Started([*self._before, *self._chance.choice(openings)], greedy=False) for _ in users.ids]
+                spoken = [self._spoken(text) for text in users.write(starts, self._how.user_tokens)]
+                turns = [turn for turn in spoken if self._says(turn) and not refused(self._decoded(turn))]
+                new = [row for part in _parts(turns, len(answers.ids)) for row in self._answered(answers, part)]
+                rows += new
+                done += sum(len(row.tokens) - row.answer for row in new)
         say(done, tokens)
         return rows
 
     def answer(self, turns: Sequence[str], say: Told) -> list[TrainingRow]:
-        """One answer to each turn, the shortest turn first."""
+        """One answer to each turn that the window has room for, the shortest turn first."""
         spoken = sorted(([*self._before, *self._encoded(turn)] for turn in turns), key=len)
         room = self._model.window - self._answer_room
         spoken = [turn for turn in spoken if len(turn) <= room]
         answers = self._lockstep(len(spoken[-1]) + self._answer_room, self._layers)
         rows = list[TrainingRow]()
-        for part in _parts(spoken, len(answers.ids)):
-            say(len(rows), len(spoken))
-            rows += self._answered(answers, part)
+        with self._seeded():
+            for part in _parts(spoken, len(answers.ids)):
+                say(len(rows), len(spoken))
+                rows += self._answered(answers, part)
+        say(len(rows), len(spoken))
         return rows
 
     @property

@@ -68,6 +68,7 @@ OPENINGS = (
     "Is it true that",
 )
 
+_LEAST_ROOM = 8
 FEW = 2
 """A user who has said no more tokens has said nothing."""
 
@@ -87,6 +88,13 @@ class WritingOptions:
     temperature: float = 1.0
     top_k: int = 64
     seed: int = 0
+
+    def within(self, room: int) -> "WritingOptions":
+        """The same for a window with room for so many tokens beside the template. Raises `UserError` for too few."""
+        if room < _LEAST_ROOM:
+            raise UserError(f"a context window with room for {room} tokens beside its template is too short to write in")
+        user = min(self.user_tokens, room // 4)
+        return replace(self, user_tokens=user, answer_tokens=min(self.answer_tokens, room - room // 4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +144,9 @@ class Writer:
         how: WritingOptions,
         turns: Sequence[str] | None = None,
     ):
-        if not tokenizer.chat_template:
-            raise UserError("the target has no chat template to write dialogues with; use --data FILE")
         self._before, self._between = template(tokenizer)
         room = model.window - len(self._before) - len(self._between)
-        if room < 8:
-            raise UserError(f"a context window of {model.window} tokens has no room for a dialogue after its template")
-        self._how = replace(
-            how,
-            user_tokens=min(how.user_tokens, room // 4),
-            answer_tokens=min(how.answer_tokens, room - room // 4),
-        )
+        self._how = how.within(room)
         self._model, self._stop, self._layers = model, stop, tuple(layers)
         openings = [tokenizer.encode(text, add_special_tokens=False) if text else [] for text in OPENINGS]
         self._openings = [ids[: self._how.user_tokens - 1] for ids in openings]
@@ -251,7 +251,12 @@ class Writer:
 
 
 def template(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """Ids before a user's turn, and those between it and the answer, as the chat template writes them."""
+    """Ids before a user's turn, and those between it and the answer, as the chat template writes them.
+
+    Raises `UserError` where there is none.
+    """
+    if not tokenizer.chat_template:
+        raise UserError("the target has no chat template to write dialogues with; use --data FILE")
     mark = "\u2063turn\u2063"
     text: str = tokenizer.apply_chat_template(
         [{"role": "user", "content": mark}], tokenize=False, add_generation_prompt=True

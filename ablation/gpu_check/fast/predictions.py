@@ -13,7 +13,6 @@ EAGER, GRAPHS, FUSED = "eager", "graphs", "graphs and fused kernels"
 SMALL, MIDDLE, LARGE = "llama-135m", "llama-1b", "llama-8b"
 HEAD, MODEL = "EAGLE head", "SD with "
 HIGH = "0.8"
-NEVER = "never run on a GPU"
 COPY = "copy bandwidth"
 READS_BYTES_PER_S = 4.3e12
 """What the predictions read memory at."""
@@ -177,7 +176,15 @@ GOALS: tuple[Goal, ...] = (
 )
 
 
-def markdown() -> str:
-    """The predictions as a table of a page that waits for its last column."""
-    rows = (f"| {prediction.what} | {prediction.value:g} {prediction.unit} | {NEVER} |" for prediction in PREDICTIONS)
-    return "\n".join(["| what | predicted | measured |", "|---|---|---|", *rows])
+def markdown(found: Found) -> str:
+    """The predictions as a table of a page, beside what the stage found; a dash: not measured."""
+    rows = list[str]()
+    for prediction in PREDICTIONS:
+        beside = prediction.beside(found)
+        measured, ratio = (_shown(beside[name]) for name in ("measured", "ratio"))
+        rows.append(f"| {prediction.what} | {prediction.value:g} {prediction.unit} | {measured} | {ratio} |")
+    return "\n".join(["| what | predicted | measured | measured / predicted |", "|---|---|---|---|", *rows])
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:#.3g}".rstrip(".")

@@ -17,7 +17,7 @@ from ablation.gpu_check.fast.predictions import COPY, EAGER, FUSED, GOALS, GRAPH
 from ablation.gpu_check.fast.rivals import meet_generate
 from ablation.gpu_check.models import save_eagle
 from ablation.gpu_check.record import StageRecord
-from ablation.gpu_check.rounds import RoundPace
+from ablation.gpu_check.rounds import RoundPace, launches, settings_of
 from sampling.forward.traffic import copy_bandwidth
 from sampling.loading.checkpoint import Placement
 from sampling.methods.tables import AR
@@ -93,6 +93,8 @@ def _near(record: StageRecord, size: BenchSize, models: BenchModels, paces: Pace
     for way, bench in benches.items():
         record.measure(names.plain(shape, way), partial(bench.plain, AR, way, size.tokens))
     record.measure(names.floor(shape), partial(floor, record, models, len(PROMPT), size.tokens, paces))
+    asked = partial(launches, benches[GRAPHS].engine, AR, settings_of(size.tokens), PROMPT)
+    record.measure(f"{shape}: launches, {GRAPHS}", asked)
     record.measure(names.growth(shape, GRAPHS), partial(benches[GRAPHS].growth, size.widths, size.turns))
     for way, bench in benches.items():
         _draft(record, size, models, bench, way, _GAMMA, HIGH)
