@@ -45,7 +45,7 @@ def train(record: StageRecord) -> Table:
 
 
 def _write(record: StageRecord, target: dict[str, Any]) -> dict[str, float]:
-    """Dialogues of the target. Those of a CPU stay in the user's cache folder; on a card each training writes them anew."""
+    """Dialogues of the target: on a CPU kept in the user's cache folder; on a card each training writes its own."""
     wanted, known = _DRY_TOKENS if record.tiny else _TOKENS, list[int]()
     pair = load_pair(LoadOptions(**target, device=str(record.device)))
     began = time.monotonic()

@@ -92,7 +92,7 @@ class WritingOptions:
     def within(self, room: int) -> "WritingOptions":
         """The same for a window with room for so many tokens beside the template. Raises `UserError` for too few."""
         if room < _LEAST_ROOM:
-            raise UserError(f"a context window with room for {room} tokens beside its template is too short to write in")
+            raise UserError(f"a context window with room for {room} tokens beside its template is too short")
         user = min(self.user_tokens, room // 4)
         return replace(self, user_tokens=user, answer_tokens=min(self.answer_tokens, room - room // 4))
 
