@@ -100,9 +100,14 @@ class Lockstep:
         self._steps[columns]()
 
     def _made(self, columns: int) -> Callable[[], object]:
-        """The step over so many columns: a graph on CUDA."""
-        if self.ids.device.type != "cuda":
+        """The step over so many columns: a graph on CUDA, but for experts, which the numbers choose."""
+        if self.ids.device.type != "cuda" or self._model.woken:
             return lambda: self._fed(columns)
+        with torch.cuda.device(self.ids.device):
+            return self._captured(columns)
+
+    def _captured(self, columns: int) -> Callable[[], object]:
+        """A graph of the step; what the calls of its capture changed is put back."""
         kept = [tensor.clone() for tensor in (self._place, self.ids, self._over)]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -120,10 +125,10 @@ class Lockstep:
     def _fed(self, columns: int) -> None:
         """One token of each text."""
         place, texts = self._place, len(self.ids)
-        seen = torch.arange(columns, device=place.device) <= place
-        self._cache.see(columns, torch.zeros_like(seen, dtype=self._model.dtype).masked_fill(~seen, float("-inf")))
+        hidden = torch.arange(columns, device=place.device) > place
+        mask = torch.zeros_like(hidden, dtype=self._model.dtype).masked_fill(hidden, float("-inf")).view(1, 1, 1, -1)
         tokens = self.ids.index_select(1, place).flatten()
-        logits, states = self._model.forward(tokens, place.expand(texts), None, self._cache, self._layers, texts)
+        logits, states = self._model.forward(tokens, place.expand(texts), mask, self._cache, self._layers, texts)
         for layer, rows in states.items():
             self.states[layer].index_copy_(1, place, rows.to(torch.bfloat16).unsqueeze(1))
         chosen, following = self._chosen(logits), place + 1
@@ -135,7 +140,7 @@ class Lockstep:
 
     def _chosen(self, logits: Tensor) -> Tensor:
         """The most likely token of greedy texts; of the others one of the likeliest, drawn (the Gumbel trick)."""
-        likely, ids = logits.topk(self._how.top_k)
+        likely, ids = logits.topk(min(self._how.top_k, logits.shape[1]))
         gumbel = -torch.empty_like(likely, dtype=torch.float32).exponential_().log()
         drawn = (likely.float() / self._how.temperature + gumbel).argmax(dim=1)
         return ids.gather(1, torch.where(self._greedy, 0, drawn).unsqueeze(1)).flatten()
@@ -163,36 +168,32 @@ def texts_side_by_side(model: LeanModel, columns: int, layers: int) -> int:
     return max(1, min(_MOST_TEXTS, int(_SHARE * free) // (a_token * columns)))
 
 
+@dataclass(frozen=True, slots=True)
 class _Cache:
     """Keys and values of all texts, as blocks see them."""
 
-    def __init__(self, layers: Sequence["_LockstepLayer"]) -> None:
-        self.layers = layers
-
-    def see(self, columns: int, mask: Tensor) -> None:
-        """What the next rows see: the first columns, but for those that the additive mask `[columns]` hides."""
-        for layer in self.layers:
-            layer.columns, layer.mask = columns, mask.view(1, 1, 1, -1)
+    layers: Sequence["_LockstepLayer"]
 
 
+@dataclass(frozen=True, slots=True)
 class _LockstepLayer:
     """One layer: keys and values `[B, kv_heads, columns, D]`, and the place `[1]` at which all texts stand."""
 
-    columns: int
-    mask: Tensor
-
-    def __init__(self, keys: Tensor, values: Tensor, place: Tensor) -> None:
-        self._keys, self._values, self._place = keys, values, place
+    keys: Tensor
+    values: Tensor
+    place: Tensor
 
     def destination(self) -> None:
         """See `StepRows`: the rows come to `attend`."""
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Masks | None, scores: Scores) -> Tensor:
-        """See `StepRows`."""
-        for stored, new in ((self._keys, keys), (self._values, values)):
-            stored.index_copy_(2, self._place, new.unsqueeze(2))
-        known, meant = (stored[:, :, : self.columns] for stored in (self._keys, self._values))
-        return grouped_attention(query, known, meant, self.mask, scores)
+        """See `StepRows`; the mask has the columns that are attended over."""
+        assert mask is not None
+        for stored, new in ((self.keys, keys), (self.values, values)):
+            stored.index_copy_(2, self.place, new.unsqueeze(2))
+        hidden = mask.within(scores.window)
+        known, meant = (stored[:, :, : hidden.shape[-1]] for stored in (self.keys, self.values))
+        return grouped_attention(query, known, meant, hidden, scores)
 
 
 def _ended(ids: list[int], given: int, room: int, stop: set[int]) -> list[int]:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from transformers import LlamaForCausalLM
+from transformers import LlamaForCausalLM, MistralForCausalLM
 
 from sampling.distill.lockstep import Lockstep, Started
 from sampling.distill.lockstep_writing import LockstepWriter
@@ -12,7 +12,7 @@ from sampling.distill.writing import WritingOptions
 from sampling.forward.models import lean
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, prefill
-from tests.tiny import llama, tiny_tokenizer
+from tests.tiny import llama, mistral, tiny_tokenizer
 
 LAYERS = (1, 2)
 
@@ -21,6 +21,13 @@ LAYERS = (1, 2)
 def model() -> LeanModel:
     torch.manual_seed(0)
     return lean.from_transformers(LlamaForCausalLM(llama()).eval())
+
+
+@pytest.fixture(scope="module")
+def windowed() -> LeanModel:
+    """Each token sees 16."""
+    torch.manual_seed(0)
+    return lean.from_transformers(MistralForCausalLM(mistral()).eval())
 
 
 def alone(model: LeanModel, start: list[int], room: int, stop: frozenset[int]) -> list[int]:
@@ -33,7 +40,10 @@ def alone(model: LeanModel, start: list[int], room: int, stop: frozenset[int]) -
     return [*start, *map(int, said)]
 
 
-def test_greedy_texts_are_those_of_plain_decoding_with_the_states_of_their_tokens(model: LeanModel) -> None:
+@pytest.mark.parametrize("name", ["model", "windowed"])
+def test_greedy_texts_are_those_of_plain_decoding(name: str, request: pytest.FixtureRequest) -> None:
+    """With the states of their tokens."""
+    model: LeanModel = request.getfixturevalue(name)
     chance = random.Random(0)
     starts = [Started([chance.randrange(5, 50) for _ in range(length)], greedy=True) for length in (3, 70, 11)]
     first = alone(model, starts[0].tokens, 12, frozenset())
