@@ -32,12 +32,11 @@ def windowed() -> LeanModel:
 
 def alone(model: LeanModel, start: list[int], room: int, stop: frozenset[int]) -> list[int]:
     """What plain decoding says, token by token."""
-    runner = ModelRunner(model)
+    runner, text = ModelRunner(model), list(start)
     prefill(runner, start[:-1])
-    said = [runner.forward([start[-1]]).logits[-1].argmax().item()]
-    while len(said) < room and said[-1] not in stop:
-        said.append(runner.forward([said[-1]]).logits[-1].argmax().item())
-    return [*start, *map(int, said)]
+    while len(text) < len(start) + room and (text == start or text[-1] not in stop):
+        text.append(int(runner.forward([text[-1]]).logits[-1].argmax()))
+    return text
 
 
 @pytest.mark.parametrize("name", ["model", "windowed"])
