@@ -14,7 +14,7 @@ import torch
 from sampling.distill import recipe
 from sampling.distill.accuracy import Accuracy
 from sampling.distill.batches import split
-from sampling.distill.lockstep_writing import LockstepWriter
+from sampling.distill.lockstep.writer import LockstepWriter
 from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import Task, feature_layers
 from sampling.distill.training import CHECKPOINT, History, Schedule, Trainer

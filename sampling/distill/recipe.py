@@ -114,7 +114,7 @@ def write_data(
 
 def _answered(folder: Path) -> int:
     """Answer tokens in the folder."""
-    return sum(len(row.tokens) - row.answer for row in read_shards(folder))
+    return answer_tokens(read_shards(folder))
 
 
 def _converse(pair: Pair, folder: Path, tokens: int, seed: int, refused: Callable[[str], bool], say: Told) -> None:

@@ -100,6 +100,6 @@ def _rows(path: Path) -> Iterator[TrainingRow]:
         start += length
 
 
-def answer_tokens(dialogues: Iterable[Dialogue]) -> int:
+def answer_tokens(dialogues: Iterable[Dialogue | TrainingRow]) -> int:
     """Tokens that the target wrote as answers: what a training budget counts."""
     return sum(len(d.tokens) - d.answer for d in dialogues)

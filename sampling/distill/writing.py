@@ -148,8 +148,7 @@ class Writer:
         room = model.window - len(self._before) - len(self._between)
         self._how = how.within(room)
         self._model, self._stop, self._layers = model, stop, tuple(layers)
-        openings = [tokenizer.encode(text, add_special_tokens=False) if text else [] for text in OPENINGS]
-        self._openings = [ids[: self._how.user_tokens - 1] for ids in openings]
+        self._openings = openings_of(tokenizer, self._how)
         longest = room - self._how.answer_tokens
         opening_ids = (tokenizer.encode(turn, add_special_tokens=False)[:longest] for turn in turns or ())
         self._turns = None if turns is None else list(opening_ids)[::-1]
@@ -248,6 +247,12 @@ class Writer:
         assert draft.answer is not None
         states = {layer: torch.cat(parts) for layer, parts in draft.states.items()}
         return Dialogue(list(seq.tokens), draft.answer, draft.greedy, states)
+
+
+def openings_of(tokenizer: Any, how: WritingOptions) -> list[list[int]]:
+    """Ids that a user's turn may begin with, each with room for what the user goes on to say."""
+    openings = (tokenizer.encode(text, add_special_tokens=False) if text else [] for text in OPENINGS)
+    return [ids[: how.user_tokens - 1] for ids in openings]
 
 
 def template(tokenizer: Any) -> tuple[list[int], list[int]]:

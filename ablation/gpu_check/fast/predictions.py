@@ -181,10 +181,11 @@ def markdown(found: Found) -> str:
     rows = list[str]()
     for prediction in PREDICTIONS:
         beside = prediction.beside(found)
-        measured, ratio = (_shown(beside[name]) for name in ("measured", "ratio"))
+        measured, ratio = (shown(beside[name]) for name in ("measured", "ratio"))
         rows.append(f"| {prediction.what} | {prediction.value:g} {prediction.unit} | {measured} | {ratio} |")
     return "\n".join(["| what | predicted | measured | measured / predicted |", "|---|---|---|---|", *rows])
 
 
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:#.3g}".rstrip(".")
+def shown(value: float | None) -> str:
+    """Three digits, or a dash."""
+    return "-" if value is None else f"{value:.3g}"

@@ -157,15 +157,11 @@ def _table(record: StageRecord) -> Table:
         if prediction["measurement"]:
             table.add_row(
                 prediction["what"],
-                _shown(prediction["measured"]),
+                names.shown(prediction["measured"]),
                 f"{prediction['here']:.3g} {prediction['unit']}",
-                _shown(prediction["ratio"]),
+                names.shown(prediction["ratio"]),
             )
     for goal in record.extra["goals"]:
         verdict = {True: "reached", False: "MISSED", None: "-"}[goal["reached"]]
-        table.add_row(goal["what"], _shown(goal["measured"]), f"goal {goal['bound']:g}", verdict)
+        table.add_row(goal["what"], names.shown(goal["measured"]), f"goal {goal['bound']:g}", verdict)
     return table
-
-
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"

@@ -1,18 +1,22 @@
 """Texts that are written side by side on a card: each is what it would be alone, with the states of its own tokens."""
 
+import gc
 import random
+from weakref import ref
 
 import pytest
 import torch
 from transformers import LlamaForCausalLM, MistralForCausalLM
 
-from sampling.distill.lockstep import Lockstep, Started
-from sampling.distill.lockstep_writing import LockstepWriter
+from sampling.distill.lockstep.texts import Lockstep, Started
+from sampling.distill.lockstep.writer import LockstepWriter
 from sampling.distill.writing import WritingOptions
 from sampling.forward.models import lean
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, prefill
+from tests.emulated_graphs import emulate
 from tests.tiny import llama, mistral, tiny_tokenizer
+from utils.device.captured import failures
 
 LAYERS = (1, 2)
 
@@ -57,6 +61,30 @@ def test_greedy_texts_are_those_of_plain_decoding(name: str, request: pytest.Fix
         for layer, states in prefill(ModelRunner(model), text[:-1], LAYERS).items():
             assert len(row.states[layer]) == len(text)
             torch.testing.assert_close(row.states[layer][:-1].float(), states.float(), rtol=0.01, atol=0.01)
+
+
+def test_a_captured_step_writes_the_same_and_lets_go_of_its_memory(
+    model: LeanModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = [Started([5, 6, 7], greedy=True), Started(list(range(5, 70)), greedy=False)]
+
+    def written() -> tuple[list[list[int]], list[torch.Tensor]]:
+        torch.manual_seed(2)
+        lockstep = Lockstep(model, 2, 65 + 9, LAYERS, WritingOptions(top_k=8), frozenset({2}))
+        texts, alive = lockstep.write(starts, 9), ref(lockstep)
+        states = [row.states[2][:-1] for row in lockstep.rows(texts, starts)]
+        gc.disable()
+        del lockstep
+        gc.enable()
+        assert alive() is None
+        return texts, states
+
+    plain, before = written(), len(failures())
+    emulate(monkeypatch)
+    captured = written()
+    assert len(failures()) == before and captured[0] == plain[0]
+    for one, other in zip(captured[1], plain[1], strict=True):
+        assert torch.equal(one, other)
 
 
 def test_drawn_texts_follow_the_distribution_over_the_likeliest(model: LeanModel) -> None:

@@ -1,12 +1,15 @@
-"""Dialogues by the thousand on a card: all texts stand at the same place, and a step of all of them is one CUDA graph.
+"""Texts that all stand at the same place: a step of all of them is one CUDA graph.
 
 A step feeds each text its next token, which was given or was chosen by the step before, keeps the states, and chooses.
-The host only replays it. Prompts are fed token by token as well, so texts of like length are written side by side.
+The host draws random numbers and replays it. Prompts are fed token by token as well, so texts of like length are
+written side by side.
 """
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from weakref import proxy
 
 import torch
 from torch import Tensor
@@ -16,13 +19,14 @@ from sampling.distill.writing import WritingOptions
 from sampling.forward.kernels.attention import grouped_attention
 from sampling.forward.kernels.scores import Masks, Scores
 from sampling.forward.models.lean import LeanModel
+from utils.device.graph_pool import Tensors
+from utils.device.graphed import Graphed
 
 _COLUMNS = 64
 """A step attends over a multiple of so many columns, each with a graph of its own."""
 _LOOK = 16
 """Steps between looks at whether all texts are over."""
 _MOST_TEXTS, _SHARE = 4096, 0.3
-_WARM_UPS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,11 @@ class Lockstep:
             2, model.num_layers, texts, shape.kv_heads, self.columns, shape.head_dim, device=device, dtype=model.dtype
         )
         self._cache = _Cache([_LockstepLayer(keys, values, self._place) for keys, values in zip(*stored, strict=True)])
-        self._steps: dict[int, Callable[[], object]] = {}
+        self._columns = torch.arange(self.columns, device=device)
+        self._coins = torch.ones(texts, min(how.top_k, model.vocab_size), device=device)
+        feed, changes = partial(Lockstep._feed, proxy(self)), (self._place, self.ids, self._over)
+        # Which experts are computed follows from the numbers, which no graph holds.
+        self._fed: Callable[[Tensor, Tensor], Tensors] = feed if model.woken else Graphed(feed, device, changes=changes)
 
     @torch.inference_mode()
     def write(self, starts: Sequence[Started], room: int) -> list[list[int]]:
@@ -95,54 +103,32 @@ class Lockstep:
     def _step(self, place: int) -> None:
         """Feed the tokens at this place, which the device counts for itself."""
         columns = (place // _COLUMNS + 1) * _COLUMNS
-        if columns not in self._steps:
-            self._steps[columns] = self._made(columns)
-        self._steps[columns]()
+        self._fed(self._columns[:columns], self._coins.exponential_())
 
-    def _made(self, columns: int) -> Callable[[], object]:
-        """The step over so many columns: a graph on CUDA, but for experts, which the numbers choose."""
-        if self.ids.device.type != "cuda" or self._model.woken:
-            return lambda: self._fed(columns)
-        with torch.cuda.device(self.ids.device):
-            return self._captured(columns)
-
-    def _captured(self, columns: int) -> Callable[[], object]:
-        """A graph of the step; what the calls of its capture changed is put back."""
-        kept = [tensor.clone() for tensor in (self._place, self.ids, self._over)]
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(_WARM_UPS):
-                self._fed(columns)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._fed(columns)
-        for tensor, before in zip((self._place, self.ids, self._over), kept, strict=True):
-            tensor.copy_(before)
-        return graph.replay
-
-    def _fed(self, columns: int) -> None:
-        """One token of each text."""
+    def _feed(self, columns: Tensor, coins: Tensor) -> Tensors:
+        """One token of each text. columns: the numbers of those that are attended over. coins: see `_chosen`."""
         place, texts = self._place, len(self.ids)
-        hidden = torch.arange(columns, device=place.device) > place
+        hidden = columns > place
         mask = torch.zeros_like(hidden, dtype=self._model.dtype).masked_fill(hidden, float("-inf")).view(1, 1, 1, -1)
         tokens = self.ids.index_select(1, place).flatten()
         logits, states = self._model.forward(tokens, place.expand(texts), mask, self._cache, self._layers, texts)
         for layer, rows in states.items():
             self.states[layer].index_copy_(1, place, rows.to(torch.bfloat16).unsqueeze(1))
-        chosen, following = self._chosen(logits), place + 1
+        chosen, following = self._chosen(logits, coins), place + 1
         free = following >= self.given
         chosen = torch.where(free, chosen, self.ids.index_select(1, following).flatten())
         self._over |= free & (chosen.unsqueeze(1) == self._stop).any(dim=1)
         self.ids.index_copy_(1, following, chosen.unsqueeze(1))
         place += 1
+        return ()
 
-    def _chosen(self, logits: Tensor) -> Tensor:
-        """The most likely token of greedy texts; of the others one of the likeliest, drawn (the Gumbel trick)."""
-        likely, ids = logits.topk(min(self._how.top_k, logits.shape[1]))
-        gumbel = -torch.empty_like(likely, dtype=torch.float32).exponential_().log()
-        drawn = (likely.float() / self._how.temperature + gumbel).argmax(dim=1)
+    def _chosen(self, logits: Tensor, coins: Tensor) -> Tensor:
+        """The most likely token of greedy texts; of the others one of the likeliest, drawn (the Gumbel trick).
+
+        coins: `[B, k]` of an exponential distribution, one for each of the k likeliest.
+        """
+        likely, ids = logits.topk(coins.shape[1])
+        drawn = (likely.float() / self._how.temperature - coins.log()).argmax(dim=1)
         return ids.gather(1, torch.where(self._greedy, 0, drawn).unsqueeze(1)).flatten()
 
     def rows(self, texts: Sequence[list[int]], starts: Sequence[Started]) -> Iterator[TrainingRow]:
@@ -157,9 +143,7 @@ class Lockstep:
 
 
 def texts_side_by_side(model: LeanModel, columns: int, layers: int) -> int:
-    """How many fit into a part of the free memory of the card, keys, values and states; on a CPU a few."""
-    if model.device.type != "cuda":
-        return WritingOptions().batch
+    """How many fit into a part of the free memory of the model's card, with their keys, values and states."""
     gc.collect()
     torch.cuda.empty_cache()
     shape, size = model.blocks.shape, model.embedding.element_size()

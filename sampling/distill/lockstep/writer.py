@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from sampling.distill.lockstep import Lockstep, Started, texts_side_by_side
-from sampling.distill.shards import TrainingRow
-from sampling.distill.writing import FEW, OPENINGS, WritingOptions, template
+from sampling.distill.lockstep.texts import Lockstep, Started, texts_side_by_side
+from sampling.distill.shards import TrainingRow, answer_tokens
+from sampling.distill.writing import FEW, WritingOptions, openings_of, template
 from sampling.forward.models.lean import LeanModel
 
 Told = Callable[..., None]
@@ -39,7 +39,7 @@ class LockstepWriter:
 
     def converse(self, tokens: int, refused: Callable[[str], bool], say: Told) -> list[TrainingRow]:
         """Dialogues with at least so many answer tokens. refused: user turns that must not be learned from."""
-        openings = [self._encoded(text)[: self._how.user_tokens - 1] for text in OPENINGS]
+        openings = openings_of(self._tokenizer, self._how)
         users = self._lockstep(len(self._before) + self._how.user_tokens, ())
         answers = self._lockstep(len(self._before) + self._how.user_tokens + self._answer_room, self._layers)
         rows, done = list[TrainingRow](), 0
@@ -51,15 +51,15 @@ class LockstepWriter:
                 turns = [turn for turn in spoken if self._says(turn) and not refused(self._decoded(turn))]
                 new = [row for part in _parts(turns, len(answers.ids)) for row in self._answered(answers, part)]
                 rows += new
-                done += sum(len(row.tokens) - row.answer for row in new)
+                done += answer_tokens(new)
         say(done, tokens)
         return rows
 
     def answer(self, turns: Sequence[str], say: Told) -> list[TrainingRow]:
-        """One answer to each turn that the window has room for, the shortest turn first."""
-        spoken = sorted(([*self._before, *self._encoded(turn)] for turn in turns), key=len)
+        """One answer to each turn, the shortest turn first. One that leaves no room for its answer is cut."""
         room = self._model.window - self._answer_room
-        spoken = [turn for turn in spoken if len(turn) <= room]
+        encoded = (self._tokenizer.encode(turn, add_special_tokens=False) for turn in turns)
+        spoken = sorted(([*self._before, *ids][:room] for ids in encoded), key=len)
         answers = self._lockstep(len(spoken[-1]) + self._answer_room, self._layers)
         rows = list[TrainingRow]()
         with self._seeded():
@@ -74,12 +74,9 @@ class LockstepWriter:
         return len(self._between) + self._how.answer_tokens
 
     def _lockstep(self, columns: int, layers: Sequence[int]) -> Lockstep:
-        texts = texts_side_by_side(self._model, columns, len(layers))
+        on_card = self._model.device.type == "cuda"
+        texts = texts_side_by_side(self._model, columns, len(layers)) if on_card else self._how.batch
         return Lockstep(self._model, texts, columns, layers, self._how, self._stop)
-
-    def _encoded(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False) if text else []
-        return ids
 
     def _spoken(self, text: list[int]) -> list[int]:
         """A user's turn with what stands before it, without the token that ended it."""

@@ -1,0 +1,1 @@
+"""Dialogues by the thousand on a card: all texts stand at the same place."""
