@@ -27,16 +27,18 @@ from utils.json_text import read_json
 
 
 @contextmanager
-def ready(specs: Sequence[EngineSpec], home: LocalEngine) -> Iterator[dict[str, ExternalEngine]]:
+def ready(
+    specs: Sequence[EngineSpec], home: LocalEngine, at_once: bool = False
+) -> Iterator[dict[str, ExternalEngine]]:
     """The engines by name. Servers that should run are asked whether they do; those to be started start when needed.
 
-    Raises `UserError`.
+    at_once: whether a server stays when the next one of its engine is started. Raises `UserError`.
     """
     with ExitStack() as stack:
-        yield {spec.name: _engine(spec, home, stack) for spec in specs}
+        yield {spec.name: _engine(spec, home, stack, at_once) for spec in specs}
 
 
-def _engine(spec: EngineSpec, home: LocalEngine, stack: ExitStack) -> ExternalEngine:
+def _engine(spec: EngineSpec, home: LocalEngine, stack: ExitStack, at_once: bool) -> ExternalEngine:
     if spec.kind == TRANSFORMERS:
         from engines.transformers_engine import TransformersEngine
 
@@ -53,7 +55,7 @@ def _engine(spec: EngineSpec, home: LocalEngine, stack: ExitStack) -> ExternalEn
     program = read_launch(spec.started)[0]
     if shutil.which(program) is None:
         raise UserError(f"engine {spec.name}: {program!r} given, and there is no such program")
-    launcher = stack.enter_context(Launcher(spec.started, dialect, spec.model))
+    launcher = stack.enter_context(Launcher(spec.started, dialect, spec.model, at_once=at_once))
     return ServedEngine(home, spec, launcher.api_of, _drafter(spec, home, stack), launcher.close)
 
 

@@ -201,7 +201,7 @@ def _execute(
     def go_on() -> None:  # behind the warm-up, whose prompts nobody has read
         engine.prefills = prefills
 
-    with ready([side.spec for side in plan.sides], engine) as others:
+    with ready([side.spec for side in plan.sides], engine, plan.interleave_engines) as others:
         job = PlanJob(engine, plan, PrintedRecords(plan, as_json, trace, traced), others=others)
         outcome = conduct(job, Console(stderr=True), go_on, traced)
     if outcome.stopped:

@@ -45,6 +45,7 @@ RATE = number("rate", None, "prompts that arrive a second", above=0.0, maximum=1
 SLO = words("slo")
 _DIR = words("prompts_dir", "the path of a folder of prompt files")
 SHARE_PREFILL = toggle("share_prefill", False, "one prefill of a prompt for all configurations")
+_INTERLEAVE = toggle("interleave_engines", False, "all engines take turns on each prompt")
 _BY_TASK = toggle("by_task", False, "the prompts of each task by themselves")
 _CONTROL = toggle("control", True, "plain autoregression once more: the noise floor")
 _VALUES = (
@@ -63,6 +64,7 @@ _VALUES = (
     "rate",
     "slo",
     "share_prefill",
+    "interleave_engines",
     "by_task",
 )
 _TABLES = ("pair", "settings", "methods", "engines")
@@ -94,6 +96,7 @@ class PlanContents:
     slo: Slo | None = None
     engines: tuple[EngineSpec, ...] = ()
     share_prefill: bool = False
+    interleave_engines: bool = False
     by_task: bool = False
 
 
@@ -132,6 +135,7 @@ def read_contents(path: Path, base: Settings, read_prompts: bool) -> PlanContent
         slo=top.read("slo", lambda value: Slo.parse(one(SLO)(value)), None),
         engines=read_engines(entries.get("engines", []), faults),
         share_prefill=top.read("share_prefill", one(SHARE_PREFILL), False),
+        interleave_engines=top.read("interleave_engines", one(_INTERLEAVE), False),
         by_task=top.read("by_task", one(_BY_TASK), False),
     )
     faults.check()

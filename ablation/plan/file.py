@@ -116,6 +116,7 @@ def _override(contents: PlanContents, overrides: Overrides) -> Experiment:
         compare=contents.compare,
         formats=compared(pair),
         share_prefill=overrides.share_prefill or contents.share_prefill,
+        interleave_engines=contents.interleave_engines,
         by_task=contents.by_task,
         **read_loads(overrides.batch, overrides.rate, overrides.slo, contents),
     )

@@ -156,10 +156,10 @@ class Plan:
     compares the best configurations. formats: of the target's weights, each of which plays everything; none: the
     target as it was loaded. batches: how many prompts are answered at a time, each number by everything; none: one
     after the other. rates: prompts that arrive a second, with each number; none: each comes when there is room.
-    slo: see `Slo`. engine: who plays it; sides: who plays it as well, one after the other. in_turn: whether
-    configurations take turns on each prompt; else each plays all prompts, as it takes minutes to start. part: what of
-    it is played here; None: all of it. share_prefill: whether our engine reads a prompt once for all configurations.
-    by_task: whether each task's prompts are passes of their own, so that a batch holds one kind of text.
+    slo: see `Slo`. engine: who plays it; sides: who plays it as well, one after the other, or prompt by prompt
+    (interleave_engines). in_turn: whether configurations take turns on each prompt; else each plays all prompts, as it
+    takes minutes to start. part: what of it is played here; None: all of it. share_prefill: whether our engine reads a
+    prompt once for all configurations. by_task: whether each task's prompts are passes of their own, so that a batch holds one kind of text.
     """
 
     prompts: tuple[Prompt, ...]
@@ -175,6 +175,7 @@ class Plan:
     slo: Slo | None = None
     engine: str = OURS
     sides: tuple[EngineSide, ...] = ()
+    interleave_engines: bool = False
     in_turn: bool = True
     part: PlanPart | None = None
     share_prefill: bool = False
@@ -191,7 +192,7 @@ class Plan:
             rates=() if alone else self.rates,
             engine=side.spec.name,
             sides=(),
-            in_turn=not side.spec.started,
+            in_turn=self.interleave_engines or not side.spec.started,
             share_prefill=False,
         )
 

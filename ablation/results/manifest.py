@@ -183,6 +183,7 @@ def _grid(plan: Plan, engine: "Engine") -> dict[str, Any]:
         "compiled": [rounded.describe().target.compiled for rounded in in_formats(engine, plan.formats).values()],
         "prompts": {str(prompt.id): [*prompt.texts, plan.length(prompt)] for prompt in plan.prompts},
         **_grammars(plan),
+        **({"interleave_engines": True} if plan.interleave_engines else {}),
         **({"tasks": {str(prompt.id): plan.task_of(prompt) for prompt in plan.prompts}} if plan.by_task else {}),
     }
 

@@ -39,7 +39,8 @@ def conduct(job: PlanJob, err: Console, first: Callable[[], None] = lambda: None
         say(err, expected.text)
         if job.plan.sides:
             names = ", ".join(side.spec.name for side in job.plan.sides)
-            say(err, f"not in that time: {names}, which come after our own engine, one at a time")
+            when = "take turns with" if job.plan.interleave_engines else "come after"
+            say(err, f"not in that time: {names}, which {when} our own engine")
     if traced == FULL:
         say(err, "not in that time: the full trace goes along each prompt's answer once more for every drafter")
     first()
@@ -71,7 +72,7 @@ def conduct_into(
     files = Files(results)
     share_prefills(engine, experiment.plan)
     with (
-        ready([side.spec for side in experiment.plan.sides], engine) as others,
+        ready([side.spec for side in experiment.plan.sides], engine, experiment.plan.interleave_engines) as others,
         ResultsFile(
             OneEngine(engine), experiment.plan, experiment.name, files, command, resume, experiment.trace, retry_failed
         ) as written,

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ablation.plan.grid import Plan, PlannedGeneration, RowKey
 from ablation.results.record import Record
@@ -17,10 +17,13 @@ from ablation.run.progress.quiet import QuietWatcher
 from ablation.run.progress.watcher import Watcher
 from engines.home import ExternalEngine
 from sampling.engine import Engine
+from utils.device.waiting import choice
 from utils.events import Round
 from utils.interrupt import Interrupt
 from utils.parameter import Values
 from utils.provenance import HOST
+
+T = TypeVar("T")
 
 
 class Display(Watcher, Protocol):
@@ -134,12 +137,45 @@ class PlanJob:
         return self.outcome
 
     def _all(self, watcher: Watcher) -> Iterator[Iterable[Record]]:
-        """The records of our engine, then of each other: none has the machine while another is timed."""
-        yield from execute(self.engine, self.plan, watcher, self.sink.done)
+        """The records of all engines: none has the machine while another is timed."""
+        ours = execute(self.engine, self.plan, watcher, self.sink.done)
+        if self.plan.interleave_engines:
+            plans = {side.spec.name: self.plan.of(side) for side in self.plan.sides}
+            theirs = ((execute(self.others[name], plan, watcher, self.sink.done), plan) for name, plan in plans.items())
+            yield from abreast(
+                [(_afresh(ours), self.plan.own_generations), *((turns, plan.generations) for turns, plan in theirs)]
+            )
+            return
+        yield from ours
         for side in self.plan.sides:
             other = self.others[side.spec.name]
             yield from execute(other, self.plan.of(side), watcher, self.sink.done)
             other.close()
+
+
+def abreast(several: Sequence[tuple[Iterator[T], int]]) -> Iterator[T]:
+    """What comes of several, each with how many it has: always from the one that has come least far, then the first.
+
+    Example: (a, b) and (c, d, e, f) -> a, c, d, b, e, f.
+    """
+    taken = dict.fromkeys(range(len(several)), 0)
+    while taken:
+        place = min(taken, key=lambda place: taken[place] / max(1, several[place][1]))
+        taken[place] += 1
+        try:
+            yield next(several[place][0])
+        except StopIteration:
+            del taken[place]
+
+
+def _afresh(turns: Iterator[T]) -> Iterator[T]:
+    """The turns of our engine, before each of which another's server was at work, and is no longer."""
+    try:
+        while True:
+            choice.begin_anew()
+            yield next(turns)
+    except StopIteration:
+        return
 
 
 @contextmanager

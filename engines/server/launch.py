@@ -26,19 +26,19 @@ _SHOWN_LINES = 5
 
 
 class Launcher:
-    """Starts a server for each `speculative_config`, one at a time: each has the machine to itself.
+    """Starts a server for each `speculative_config`.
 
     launch: the command line, in which {model}, {port} and {options} stand for what they say; it is run without a shell.
-    Use it as a context, at whose end nothing runs any longer.
+    at_once: whether those that were started stay; else one has the machine to itself. Use it as a context, at whose end
+    nothing runs any longer.
     """
 
-    def __init__(self, launch: str, dialect: Dialect, model: str, start_s: float = START_S) -> None:
+    def __init__(
+        self, launch: str, dialect: Dialect, model: str, start_s: float = START_S, at_once: bool = False
+    ) -> None:
         self.words, self.dialect, self.model, self.start_s = read_launch(launch), dialect, model, start_s
-        self._running: tuple[str, Api] | None = None
-        self._failed: dict[str, str] = {}
+        self._at_once, self._running, self._failed = at_once, dict[str, _Server](), dict[str, str]()
         self._lock = threading.Lock()
-        self._guard: subprocess.Popen[bytes] | None = None
-        self._log: IO[bytes] | None = None
 
     def __enter__(self) -> "Launcher":
         return self
@@ -47,7 +47,7 @@ class Launcher:
         self.close()
 
     def api_of(self, config: Mapping[str, Any]) -> Api:
-        """A server that speculates so, which runs until another is asked for. Raises `UserError`.
+        """A server that speculates so, which runs until another is asked for, or to the end. Raises `UserError`.
 
         One that could not be started is not tried again.
         """
@@ -56,54 +56,39 @@ class Launcher:
         with self._lock:  # several threads may find that it has died
             if key in self._failed:
                 raise UserError(self._failed[key])
-            if self._running is None or self._running[0] != key or not self._alive():
-                self.close()
+            running = self._running.get(key)
+            if running is None or not running.alive():
+                self._end(*([key] if self._at_once else self._running))
                 try:
-                    self._running = key, self._start(options)
+                    self._start(key, options)
                 except UserError as error:
                     self._failed[key] = str(error)
                     raise
-            return self._running[1]
+            return self._running[key].api
 
-    def close(self, keep_log: bool = False) -> None:
+    def close(self) -> None:
         """End what runs."""
-        guard, self._guard, self._running = self._guard, None, None
-        if guard is not None and guard.stdin is not None:
-            guard.stdin.close()
-            guard.wait()
-        if self._log is not None:
-            self._log.close()
-            if not keep_log:
-                Path(self._log.name).unlink(missing_ok=True)
-            self._log = None
+        self._end(*self._running)
 
-    def _start(self, options: Sequence[str]) -> Api:
+    def _end(self, *keys: str) -> None:
+        for key in keys:
+            if (server := self._running.pop(key, None)) is not None:
+                server.close()
+
+    def _start(self, key: str, options: Sequence[str]) -> None:
         port = _free_port()
         words = expanded(self.words, self.model, port, options)
-        self._log = tempfile.NamedTemporaryFile(prefix="engine-", suffix=".log", delete=False)  # noqa: SIM115
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
-        self._guard = subprocess.Popen(
-            [sys.executable, str(ROOT / "engines" / "server" / "guard.py"), *words],
-            stdin=subprocess.PIPE,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
-        api = Api(f"http://127.0.0.1:{port}")
+        server = self._running[key] = _Server(words, Api(f"http://127.0.0.1:{port}"))
         end = time.monotonic() + self.start_s
-        while not self._healthy(api):
-            if not self._alive() or time.monotonic() > end:
-                status = None if self._guard is None else self._guard.poll()
+        while not self._healthy(server.api):
+            if not server.alive() or time.monotonic() > end:
+                status = server.status()
                 why = f"was not ready after {self.start_s:g} s" if status is None else f"ended with status {status}"
-                reason = f"{why}; it said last: {self._said()}; all that it said: {self._log.name}"
-                self.close(keep_log=True)
+                reason = f"{why}; it said last: {server.said()}; all that it said: {server.log.name}"
+                server.close(keep_log=True)
+                del self._running[key]
                 raise UserError(f"the server {reason}; started with: {shlex.join(words)}")
             time.sleep(_LOOKS_S)
-        return api
-
-    def _alive(self) -> bool:
-        return self._guard is not None and self._guard.poll() is None
 
     def _healthy(self, api: Api) -> bool:
         try:
@@ -112,11 +97,43 @@ class Launcher:
             return False
         return True
 
-    def _said(self) -> str:
+
+class _Server:
+    """A process that was started with these words, and its guard. api: where it will answer."""
+
+    def __init__(self, words: Sequence[str], api: Api) -> None:
+        self.api = api
+        self.log: IO[bytes] = tempfile.NamedTemporaryFile(prefix="engine-", suffix=".log", delete=False)  # noqa: SIM115
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+        self._guard = subprocess.Popen(
+            [sys.executable, str(ROOT / "engines" / "server" / "guard.py"), *words],
+            stdin=subprocess.PIPE,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+
+    def alive(self) -> bool:
+        return self._guard.poll() is None
+
+    def status(self) -> int | None:
+        """With which it has ended; None while it runs."""
+        return self._guard.poll()
+
+    def said(self) -> str:
         """The last lines of its output."""
-        assert self._log is not None
-        with Path(self._log.name).open(encoding="utf-8", errors="replace") as file:
+        with Path(self.log.name).open(encoding="utf-8", errors="replace") as file:
             return " / ".join(line.strip() for line in deque(file, _SHOWN_LINES)) or "nothing"
+
+    def close(self, keep_log: bool = False) -> None:
+        """End it."""
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait()
+        self.log.close()
+        if not keep_log:
+            Path(self.log.name).unlink(missing_ok=True)
 
 
 def _free_port() -> int:

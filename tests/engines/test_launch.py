@@ -58,6 +58,17 @@ def test_an_answer_of_a_server_that_was_started(tmp_path: Path) -> None:
     ends(pids)
 
 
+def test_servers_may_stay_until_the_end(tmp_path: Path) -> None:
+    pids, dialect = tmp_path / "pids", DIALECTS["vllm"]
+    drafts = {"method": "ngram", "num_speculative_tokens": 2}
+    with Launcher(command(pids), dialect, "m", at_once=True) as launcher:
+        plain, drafting = launcher.api_of({"method": "naive"}), launcher.api_of(drafts)
+        assert plain != drafting and launcher.api_of({"method": "naive"}) == plain
+        assert launcher.api_of(drafts) == drafting
+        plain.get(dialect.health)
+    ends(pids)
+
+
 def test_a_server_that_dies_says_why(tmp_path: Path) -> None:
     told = []
     with Launcher(command(tmp_path / "pids", "die"), DIALECTS["vllm"], "m") as launcher:

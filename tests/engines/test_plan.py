@@ -20,6 +20,7 @@ from ablation.plan.grid import Plan
 from ablation.report.load import load_results
 from ablation.results.manifest import read
 from ablation.run.conduct import conduct_into
+from ablation.run.job import abreast
 from engines.fleet import ready
 from engines.server.api import Api
 from engines.server.served import ServedEngine
@@ -229,6 +230,31 @@ def test_one_file_and_one_report_for_all_engines(place: Path, pair: Pair) -> Non
         out.write_text("".join(out.read_text(encoding="utf-8").splitlines(keepends=True)[:1]), encoding="utf-8")
         run(place, pair, lines, resume=True)
         assert len(rows(out)) == 27
+
+
+def test_engines_take_turns_on_each_prompt(place: Path, pair: Pair) -> None:
+    with running(pair) as served:
+        url = f'"{served.url}"'
+        lines = [
+            *table(name='"hf"', kind='"transformers"', methods='["target"]'),
+            *table(name='"ours"', kind='"openai"', dialect='"workbench"', url=url),
+        ]
+        out = run(place, pair, lines, top=("interleave_engines = true",))
+        whole = out.read_text(encoding="utf-8").splitlines(keepends=True)
+        found = rows(out)
+        assert [row["id"] for row in found] == [row for number in range(3) for row in [found[7 * number]["id"]] * 7]
+        assert not [row["error"] for row in found if row["error"]]
+        out.write_text("".join(whole[:10]), encoding="utf-8")
+        run(place, pair, lines, resume=True, top=("interleave_engines = true",))
+        keys = [(row["id"], row["engine"], row["configuration"]) for row in rows(out)]
+        assert len(set(keys)) == len(keys) == 21
+        with refused("grid.interleave_engines"):
+            run(place, pair, lines, resume=True)
+
+
+def test_the_one_that_has_come_least_far_is_next() -> None:
+    assert [*abreast([(iter("ab"), 2), (iter("cdef"), 4)])] == [*"acdbef"]
+    assert [*abreast([(iter(""), 0), (iter("ab"), 1), (iter("c"), 2)])] == [*"acb"], "more or fewer than was said"
 
 
 def test_a_server_that_fails_in_the_middle_leaves_errors_and_the_rest(place: Path, pair: Pair) -> None:

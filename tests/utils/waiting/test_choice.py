@@ -139,3 +139,14 @@ def test_a_users_own_setting_decides(monkeypatch: pytest.MonkeyPatch) -> None:
         assert choice._choice.cache_info().currsize == 1 and choice.blocked_s() is None
     finally:
         choice._choice.cache_clear()
+
+
+def test_what_ran_before_may_be_forgotten(machine: Machine) -> None:
+    machine.pass_s(60, 2.0, own=0.0)
+    machine.choice.begin_anew()
+    machine.run(5, 0.0)
+    assert machine.gathered == [] and machine.choice.blocked_s() == 0
+    machine.run(1, 1.0)
+    blocked_s = machine.choice.blocked_s()
+    machine.choice.begin_anew()
+    assert machine.choice.blocks and machine.choice.blocked_s() == blocked_s

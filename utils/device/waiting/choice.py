@@ -66,6 +66,12 @@ class Choice:
         finally:
             self._lock.release()
 
+    def begin_anew(self) -> None:
+        """Forget the load until now."""
+        with self._lock:
+            self._blocked_s = self.blocked_s()
+            self._then, self._reading, self._against_s = self._clock(), self._read(), 0.0
+
     def blocked_s(self) -> float:
         """Seconds that threads have blocked until now."""
         return self._blocked_s + (self._clock() - self._then if self.blocks else 0.0)
@@ -90,6 +96,12 @@ def look() -> None:
     """Choose how threads wait, where that is ours to choose. Called between rounds; most calls cost a microsecond."""
     if (choice := _choice()) is not None:
         choice.look()
+
+
+def begin_anew() -> None:
+    """Forget the load until now: another program of ours was at work, and is no longer."""
+    if (choice := _choice()) is not None:
+        choice.begin_anew()
 
 
 def blocked_s() -> float | None:
