@@ -27,9 +27,7 @@ from utils.json_text import read_json
 
 
 @contextmanager
-def ready(
-    specs: Sequence[EngineSpec], home: LocalEngine, at_once: bool = False
-) -> Iterator[dict[str, ExternalEngine]]:
+def ready(specs: Sequence[EngineSpec], home: LocalEngine, at_once: bool = False) -> Iterator[dict[str, ExternalEngine]]:
     """The engines by name. Servers that should run are asked whether they do; those to be started start when needed.
 
     at_once: whether a server stays when the next one of its engine is started. Raises `UserError`.

@@ -9,6 +9,7 @@ from torch import nn
 
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.cpp.kernel import varlen_kernel
+from sampling.forward.cpp.vnni import VnniLinear
 from sampling.forward.invariance import Invariant, batch_invariant_here, within_its_price
 from sampling.forward.kernels.formats import FULL
 from sampling.forward.kernels.shape_check import LayerSizes
@@ -75,14 +76,23 @@ def compiled(
 def kernels_of_our_own(runner: WholeRunner) -> str | None:
     """See `ModelInfo.own_kernels`."""
     graphs, model = (runner.graphs if isinstance(runner, ModelRunner) else None), runner.model
-    attention = _attends(model) if graphs is None else graphs.cache.owner.split_keys
-    steps = isinstance(model, LeanModel) and isinstance(model.blocks.steps, TritonSteps)
-    return " and ".join(["attention"] * attention + ["steps"] * steps) or None
+    ours = {
+        "attention": _attends(model) if graphs is None else graphs.cache.owner.split_keys,
+        "steps": isinstance(model, LeanModel) and isinstance(model.blocks.steps, TritonSteps),
+        "products": _multiplies(model),
+    }
+    return " and ".join(name for name, there in ours.items() if there) or None
 
 
 def _attends(model: CausalModel) -> bool:
     """Whether its rows attend by our own kernel."""
     return isinstance(model, LeanModel) and varlen_kernel(model.device, model.dtype, model.blocks.shape) is not None
+
+
+def _multiplies(model: CausalModel) -> bool:
+    """Whether products of its blocks are ours."""
+    layers = model.layers if isinstance(model, LeanModel) else ()
+    return any(isinstance(product, VnniLinear) for layer in layers for product in layer.products().values())
 
 
 def batch_invariant(

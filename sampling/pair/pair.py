@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sampling.forward.kernels.formats import FORMATS, FULL, refuse_format
-from sampling.forward.kernels.int8 import Int8Linear, in_int8
+from sampling.forward.kernels.int8 import in_int8, rough_int8
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.recomputing import RecomputingRunner
@@ -151,7 +151,7 @@ class Pair:
         Raises `UserError` as `head` and `drafts_in_int8` do.
         """
         made = forward.of(self.head(kind), self.target.model)
-        return made.with_kernel(Int8Linear) if self.drafts_in_int8(kind, wanted) else made
+        return made.with_kernel(rough_int8) if self.drafts_in_int8(kind, wanted) else made
 
     def kept_head(
         self, kind: str, forward: type[ArithmeticT], wanted: str, make: Callable[[ArithmeticT, bool], T]

@@ -1,44 +1,26 @@
-"""Attention in C++, compiled once for a width of heads and a number format, and kept in the user's cache folder.
+"""Attention in C++, for a width of heads and a number format: see `varlen.cpp`.
 
 It is used once it has given on this machine what the plain operations give, and every row alone what it gives among
 others.
 """
 
-import hashlib
-import logging
-import os
-import shutil
-import subprocess
-from ctypes import CDLL, c_void_p
+from ctypes import c_void_p
 from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
+from sampling.forward.cpp.library import compiler, library, usable
 from sampling.forward.cpp.own import own_kernels
 from sampling.forward.cpp.varlen import Attend, VarlenAttention
 from sampling.forward.kernels.scores import PLAIN_SCORES, explicit_attention
 from sampling.forward.models.steps import BlockShape
-from utils.files import cache_folder
-from utils.provenance import cpu_name
-from utils.text import first_line
 
-_SOURCE = Path(__file__).with_name("varlen.cpp")
-_FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-w")
 _NUMBERS = {torch.float32: "float", torch.bfloat16: "bfloat16"}
 _LANES, _WIDEST = 16, 256
-_PATIENCE_S = 120
 _ROWS, _COLUMNS = 5, 300
 _TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.02}
-_log = logging.getLogger(__name__)
-
-
-def compiler() -> str | None:
-    """The C++ compiler that torch would call; None where there is none."""
-    return shutil.which(os.environ.get("CXX", "g++"))
 
 
 def varlen_kernel(device: torch.device, dtype: torch.dtype, shape: BlockShape) -> Attend | None:
@@ -53,15 +35,7 @@ def varlen_kernel(device: torch.device, dtype: torch.dtype, shape: BlockShape) -
 @torch.inference_mode()
 def _checked(dtype: torch.dtype, dim: int) -> Attend | None:
     """The kernel for heads of this width; None where it is not right, and a line says why."""
-    try:
-        kernel = _made(str(compiler()), _NUMBERS[dtype], dim)
-        reason = _fault(kernel, dtype, dim)
-    except (OSError, AttributeError, subprocess.SubprocessError) as error:
-        reason = first_line(getattr(error, "stderr", None) or str(error)) or type(error).__name__
-    if reason is None:
-        return kernel
-    _log.warning("attention in C++ is not used: %s", reason)
-    return None
+    return usable("attention", lambda: _made(_NUMBERS[dtype], dim), lambda kernel: _fault(kernel, dtype, dim))
 
 
 def _fault(kernel: Attend, dtype: torch.dtype, dim: int) -> str | None:
@@ -91,34 +65,7 @@ def _expected(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return explicit_attention(folded, keys.float(), values.float(), None, PLAIN_SCORES).flatten()
 
 
-def _loaded(path: Path) -> Attend:
-    attend = CDLL(str(path)).attend
+def _made(number: str, dim: int) -> Attend:
+    attend = library("varlen", NUMBER=number, DIM=str(dim)).attend
     attend.argtypes, attend.restype = [c_void_p] * 5, None
     return attend
-
-
-def _made(cxx: str, number: str, dim: int) -> Attend:
-    """The kernel of the cache folder, or, for seconds, made now: where it is not there, or damaged."""
-    about = repr((cxx, number, dim, _FLAGS, cpu_name(), torch.__version__)).encode()
-    name = hashlib.sha256(_SOURCE.read_bytes() + about).hexdigest()[:24]
-    path = cache_folder() / "cpp" / f"varlen-{name}.so"
-    try:
-        return _loaded(path)
-    except OSError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=path.parent) as scratch:
-            _compile(cxx, [f"-DNUMBER={number}", f"-DDIM={dim}"], Path(scratch)).replace(path)
-        return _loaded(path)
-
-
-def _compile(cxx: str, defined: list[str], folder: Path) -> Path:
-    """Threads are those of torch's own OpenMP, where it brings one: two would wait for each other's cores."""
-    brought = sorted(Path(torch.__file__).with_name("lib").glob("lib*omp*.so*"))
-    linked = [str(brought[0])] if brought else ["-fopenmp"]
-    made = folder / "made.so"
-    for words in (
-        [*_FLAGS, *defined, "-c", str(_SOURCE), "-o", str(folder / "made.o")],
-        ["-shared", str(folder / "made.o"), *linked, "-o", str(made)],
-    ):
-        subprocess.run([cxx, *words], check=True, capture_output=True, text=True, timeout=_PATIENCE_S)
-    return made

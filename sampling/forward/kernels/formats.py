@@ -11,8 +11,8 @@ from torch import Tensor
 from sampling.forward.kernels import int4, int8
 from sampling.forward.kernels.autotuning import KernelTrial, autotune
 from sampling.forward.kernels.cuda_formats import FP8_CAPABILITY, CudaInt4Linear, CudaInt8Linear, Fp8Linear, agrees
-from sampling.forward.kernels.int4 import OUTPUTS, Int4Linear
-from sampling.forward.kernels.int8 import FineInt8Linear
+from sampling.forward.kernels.int4 import OUTPUTS, int4_product
+from sampling.forward.kernels.int8 import fine_int8
 from sampling.forward.kernels.linear import Kernel, Product
 from sampling.forward.kernels.probe import make_linear
 from sampling.forward.kernels.q8_0 import grouped_or_fine
@@ -59,7 +59,7 @@ def _where_it_divides(kernel: Kernel, otherwise: Kernel) -> Kernel:
     return make
 
 
-_INT8 = _by_device(cpu=FineInt8Linear, cuda=CudaInt8Linear)
+_INT8 = _by_device(cpu=fine_int8, cuda=CudaInt8Linear)
 
 FORMATS: Mapping[str, Format] = {
     FULL: Format(make_linear, make_linear),
@@ -67,8 +67,8 @@ FORMATS: Mapping[str, Format] = {
     # As files of 4 bits have it: the output matrix, which is often the embedding, is left at 8. On CUDA it is left
     # whole: torch's product in 8 bits is slower there than one in bfloat16.
     "int4": Format(
-        _by_device(cpu=Int4Linear, cuda=CudaInt4Linear),
-        _by_device(cpu=FineInt8Linear, cuda=make_linear),
+        _by_device(cpu=int4_product, cuda=CudaInt4Linear),
+        _by_device(cpu=fine_int8, cuda=make_linear),
         batch_invariant=True,
         multiples=(GROUP, OUTPUTS),
     ),

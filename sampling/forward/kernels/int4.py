@@ -9,8 +9,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from sampling.forward.cpp.vnni import Grid, VnniLinear, vnni_kernel
 from sampling.forward.kernels.linear import Arithmetic, Kernel, Prepared, Product, QuantisedLinear
-from sampling.forward.kernels.quantisation_scales import GROUP, find_levels, in_levels, in_slices
+from sampling.forward.kernels.quantisation_scales import GROUP, SLICE, find_levels, in_levels, in_slices
 
 INNER = 1  # how many tiles of k the CPU's layout holds side by side; it takes no other number
 _LEVELS = 15
@@ -52,6 +53,19 @@ class Int4Linear(QuantisedLinear):
     def with_kernel(self, kernel: Kernel) -> Product:
         unit = torch.eye(self._inputs, dtype=torch.bfloat16)
         return kernel(self.product(unit).T.float().contiguous(), self.added)
+
+
+def int4_product(weight: Tensor, bias: Tensor | None = None) -> Product:
+    """Products of bytes where the CPU has them, else torch's."""
+    own = vnni_kernel(4, True, weight)
+    return (
+        Int4Linear(weight, bias) if own is None else VnniLinear(own, map(_grid_of, weight.detach().split(SLICE)), bias)
+    )
+
+
+def _grid_of(weight: Tensor) -> Grid:
+    levels, steps, lowest = on_grid(weight.float())
+    return Grid(levels.flatten(1).to(torch.uint8), steps, lowest)
 
 
 def divides(weight: Tensor) -> bool:

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sampling.forward.cpp.vnni import MIDDLE, Grid, VnniLinear, vnni_kernel
 from sampling.forward.kernels import autotune_cache
 from sampling.forward.kernels.autotuning import KernelTrial, Times, TrialVerdict, autotune
 from sampling.forward.kernels.linear import Arithmetic, Kernel, Prepared, Product, QuantisedLinear
 from sampling.forward.kernels.probe import CALLED, kernel
-from sampling.forward.kernels.quantisation_scales import in_slices
+from sampling.forward.kernels.quantisation_scales import SLICE, in_slices
 from utils.errors import UserError
 
 _ENGINE = "fbgemm"
@@ -101,6 +102,29 @@ class FineInt8Linear(Int8Linear):
     arithmetic = Arithmetic("int8, 14 bits", _fourteen_bits, _joined)
 
 
+def fine_int8(weight: Tensor, bias: Tensor | None = None) -> Product:
+    """The products of a target: of bytes where the CPU has them, else fbgemm's with inputs in two parts."""
+    own = vnni_kernel(8, False, weight)
+    return (
+        FineInt8Linear(weight, bias)
+        if own is None
+        else VnniLinear(own, map(_on_grid, weight.detach().split(SLICE)), bias)
+    )
+
+
+def rough_int8(weight: Tensor, bias: Tensor | None = None) -> Product:
+    """The products of a drafter: those of a target where they cost no more, else fbgemm's with inputs in 7 bits."""
+    own = vnni_kernel(8, False, weight)
+    return (
+        Int8Linear(weight, bias) if own is None else VnniLinear(own, map(_on_grid, weight.detach().split(SLICE)), bias)
+    )
+
+
+def _on_grid(weight: Tensor) -> Grid:
+    levels, scale = rounded(weight)
+    return Grid((levels.to(torch.int16) + MIDDLE).to(torch.uint8), scale)
+
+
 def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Weights `[out, in]` in int8, and the scale `[out]` of each output."""
     wide = weight.float()
@@ -149,13 +173,13 @@ def decided(answer: bool | None) -> Iterator[None]:
 
 def pays(dtype: torch.dtype) -> bool:
     """Whether int8 is clearly faster than this dtype's kernel, for one token and a few together."""
-    full = kernel("cpu", dtype)
-    case = f"{str(dtype).removeprefix('torch.')} {CALLED[full]}"
+    full, own = kernel("cpu", dtype), vnni_kernel(8, False, torch.empty(1, 1))
+    case = f"{str(dtype).removeprefix('torch.')} {CALLED[full]}{' beside ours' if own else ''}"
     return autotune_cache.choose(_INT8, case, lambda: _rough_or_full(full, dtype))
 
 
 def _rough_or_full(full: Kernel, dtype: torch.dtype) -> TrialVerdict:
-    race = KernelTrial([(Int8Linear, dtype), (full, dtype)])
+    race = KernelTrial([(rough_int8, dtype), (full, dtype)])
     return autotune(race.turn, lambda fastest: rough_wins(*fastest), otherwise=True)
 
 

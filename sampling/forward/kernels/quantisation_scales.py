@@ -15,7 +15,8 @@ GROUP = 32
 """How many inputs share a step, in this program as in the blocks of a GGUF file."""
 
 _ON_GRID = 1e-3
-_SLICE = 4096
+SLICE = 4096
+"""Outputs that are rounded at once."""
 
 
 def in_slices(weight: Tensor, convert: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
@@ -23,9 +24,9 @@ def in_slices(weight: Tensor, convert: Callable[[Tensor], tuple[Tensor, ...]]) -
 
     What is between, in float32, is then never in memory for all outputs at once, of which some matrices have 100,000.
     """
-    if len(weight) <= _SLICE:
+    if len(weight) <= SLICE:
         return convert(weight)
-    return tuple(torch.cat(parts) for parts in zip(*map(convert, weight.split(_SLICE)), strict=True))
+    return tuple(torch.cat(parts) for parts in zip(*map(convert, weight.split(SLICE)), strict=True))
 
 
 def find_levels(values: Tensor, largest: Tensor, most: int) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from zipfile import BadZipFile, ZipFile
 import torch
 from torch import Tensor, nn
 
-from sampling.forward.cpp.kernel import compiler
+from sampling.forward.cpp.library import compiler
 from sampling.forward.kernels import int4, int8, linear, q8_0
 from sampling.forward.models import flat, steps, swiglu
 from sampling.forward.models.blocks import Blocks

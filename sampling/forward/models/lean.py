@@ -15,7 +15,7 @@ from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.caches.rows_windowed import WindowedRowsCache
 from sampling.forward.causal_model import PromptReading
 from sampling.forward.kernels.formats import FORMATS, FULL, Format
-from sampling.forward.kernels.int8 import Int8Linear
+from sampling.forward.kernels.int8 import rough_int8
 from sampling.forward.kernels.linear import Kernel, Linear
 from sampling.forward.kernels.probe import kernel_name
 from sampling.forward.models.blocks import Attending, Blocks, Layer, Weights
@@ -122,7 +122,7 @@ class LeanModel:
     @cached_property
     def int8(self) -> "LeanModel":
         """The same model with its products in int8; made once, because many layers take seconds."""
-        return self.with_format(Format(Int8Linear, Int8Linear))
+        return self.with_format(Format(rough_int8, rough_int8))
 
     def new_cache(self) -> RowsSlot:
         """See `CausalModel.new_cache`."""

@@ -166,6 +166,6 @@ def test_a_matrix_is_packed_in_slices_as_it_would_be_whole(name: str, monkeypatc
     grouped = torch.randint(-127, 128, (192, 64)) * torch.rand(192, 1)
     grouped[:, ::GROUP] = 127 * grouped[:, :1].sign() * torch.rand(192, 1)
     whole = [FORMATS[name].blocks(one)(x) for one in (weight, grouped)]
-    monkeypatch.setattr("sampling.forward.kernels.quantisation_scales._SLICE", 64)
+    monkeypatch.setattr("sampling.forward.kernels.quantisation_scales.SLICE", 64)
     for one, expected in zip((weight, grouped), whole, strict=True):
         assert torch.equal(FORMATS[name].blocks(one)(x), expected)

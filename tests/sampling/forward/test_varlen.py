@@ -1,9 +1,5 @@
-"""Attention in C++ over each text's own columns: the plain formula, the same bits in any company, and who goes without.
+"""Attention in C++ over each text's own columns: the plain formula, the same bits in any company, who goes without."""
 
-`CXX` names no compiler in tests (see `conftest.py`); these look for one.
-"""
-
-import shutil
 from collections.abc import Iterator, Sequence
 from ctypes import c_float, memset
 from itertools import count
@@ -18,26 +14,23 @@ from sampling.forward.caches.attention_metadata import QueryRows
 from sampling.forward.caches.blocks import BlockRows
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_slot import RowsSlot
-from sampling.forward.cpp import kernel
+from sampling.forward.cpp import kernel, library
 from sampling.forward.cpp.own import use_own_kernels
 from sampling.forward.kernels.scores import PLAIN_SCORES, Scores, explicit_attention
 from sampling.forward.models.steps import BlockShape
+from tests.sampling.forward.found_compiler import found_compiler, needs_compiler
 
 CPU = torch.device("cpu")
 KV_HEADS, GROUP = 2, 3
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+pytestmark = needs_compiler
 
 
 @pytest.fixture(scope="module", autouse=True)
 def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A compiler, and a cache folder for all tests here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CXX", "g++")
-        patch.setattr(kernel, "cache_folder", lambda: folder)
-        folder = tmp_path_factory.mktemp("cache")
-        kernel._checked.cache_clear()
+    folder = tmp_path_factory.mktemp("cache")
+    with found_compiler(folder, kernel._checked.cache_clear):
         yield folder
-    kernel._checked.cache_clear()
 
 
 @pytest.fixture(autouse=True)
@@ -219,8 +212,8 @@ def test_a_kernel_that_is_not_right_is_not_used(
 def test_a_compiler_that_fails_is_told_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(kernel, "_SOURCE", tmp_path / "broken.cpp")
-    (tmp_path / "broken.cpp").write_text("no C++")
+    monkeypatch.setattr(library, "_FOLDER", tmp_path)
+    (tmp_path / "varlen.cpp").write_text("no C++")
     kernel._checked.cache_clear()
     for _ in range(2):
         assert kernel.varlen_kernel(CPU, torch.float32, shape(16)) is None
