@@ -38,7 +38,7 @@ GENERATIONS = {
     "batch": 32 * 6 * 6,
     "load": 24 * 4 * 4,
     "engines": 12 * 4 * 2,
-    "engines_cpu": 12 * 2 * (4 * 3 + 3 * 9),
+    "engines_cpu": 12 * 2 * (5 * 3 + 3 * 9),
     "untrained": 50 * 9,
     "exact": 90 * 20 * 2,
     "grammar": 20 * 15 * 2,
