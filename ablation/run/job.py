@@ -142,9 +142,11 @@ class PlanJob:
         if self.plan.interleave_engines:
             plans = {side.spec.name: self.plan.of(side) for side in self.plan.sides}
             theirs = ((execute(self.others[name], plan, watcher, self.sink.done), plan) for name, plan in plans.items())
-            yield from abreast(
-                [(_afresh(ours), self.plan.own_generations), *((turns, plan.generations) for turns, plan in theirs)]
-            )
+            several = [
+                (_afresh(ours), self.plan.own_generations),
+                *((turns, plan.generations) for turns, plan in theirs),
+            ]
+            yield from abreast(several, sum(1 for each in self.plan.passes() for _ in self.plan.played(each)))
             return
         yield from ours
         for side in self.plan.sides:
@@ -153,14 +155,14 @@ class PlanJob:
             other.close()
 
 
-def abreast(several: Sequence[tuple[Iterator[T], int]]) -> Iterator[T]:
-    """What comes of several, each with how many it has: always from the one that has come least far, then the first.
+def abreast(several: Sequence[tuple[Iterator[T], int]], parts: int) -> Iterator[T]:
+    """What comes of several, each with how many it has: a part of the first, of the second, ..., then the next parts.
 
-    Example: (a, b) and (c, d, e, f) -> a, c, d, b, e, f.
+    Example: (a, b) and (c, d, e, f) in 2 parts -> a, c, d, b, e, f.
     """
     taken = dict.fromkeys(range(len(several)), 0)
     while taken:
-        place = min(taken, key=lambda place: taken[place] / max(1, several[place][1]))
+        place = min(taken, key=lambda place: taken[place] * parts // max(1, several[place][1]))
         taken[place] += 1
         try:
             yield next(several[place][0])

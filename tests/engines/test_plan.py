@@ -252,9 +252,10 @@ def test_engines_take_turns_on_each_prompt(place: Path, pair: Pair) -> None:
             run(place, pair, lines, resume=True)
 
 
-def test_the_one_that_has_come_least_far_is_next() -> None:
-    assert [*abreast([(iter("ab"), 2), (iter("cdef"), 4)])] == [*"acdbef"]
-    assert [*abreast([(iter(""), 0), (iter("ab"), 1), (iter("c"), 2)])] == [*"acb"], "more or fewer than was said"
+def test_a_part_of_each_in_turn() -> None:
+    assert [*abreast([(iter("ab"), 2), (iter("cdef"), 4)], 2)] == [*"acdbef"]
+    assert [*abreast([(iter("abcd"), 4), (iter("efgh"), 4)], 2)] == [*"abefcdgh"]
+    assert [*abreast([(iter(""), 0), (iter("ab"), 1), (iter("c"), 2)], 1)] == [*"acb"], "more or fewer than was said"
 
 
 def test_a_server_that_fails_in_the_middle_leaves_errors_and_the_rest(place: Path, pair: Pair) -> None:

@@ -17,6 +17,7 @@ from zipfile import BadZipFile, ZipFile
 import torch
 from torch import Tensor, nn
 
+from sampling.forward.cpp import vnni
 from sampling.forward.cpp.library import compiler
 from sampling.forward.kernels import int4, int8, linear, q8_0
 from sampling.forward.models import flat, steps, swiglu
@@ -28,7 +29,7 @@ from utils.provenance import cpu_name
 from utils.text import first_line
 
 _MOST_ROWS = 1 << 20
-_SOURCES = (sys.modules[__name__], flat, steps, linear, int8, int4, q8_0, swiglu)
+_SOURCES = (sys.modules[__name__], flat, steps, linear, int8, int4, q8_0, vnni, swiglu)
 
 
 class _Module(nn.Module):

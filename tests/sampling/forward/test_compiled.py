@@ -10,7 +10,8 @@ from torch import Tensor
 from transformers import Qwen3Config
 
 from sampling.forward.kernels import int8
-from sampling.forward.kernels.formats import FORMATS
+from sampling.forward.kernels.formats import FORMATS, Format
+from sampling.forward.kernels.int8 import FineInt8Linear
 from sampling.forward.models import compiled as steps
 from sampling.forward.models import lean
 from sampling.forward.models.compiled import compiled, compiler
@@ -87,7 +88,7 @@ def test_steps_are_made_once_and_again_where_a_file_is_damaged(folder: Path) -> 
 
 
 def test_a_step_whose_rows_depend_on_each_other_is_not_right() -> None:
-    formulas = examples(model().blocks)
+    formulas = examples(model().with_format(Format(FineInt8Linear, FineInt8Linear)).blocks)
     enter = next(one for one in formulas.seen.values() if one.step == "enter")
 
     def batch_wide(tensors: list[Tensor]) -> list[Tensor]:
