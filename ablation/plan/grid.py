@@ -159,8 +159,8 @@ class Plan:
     slo: see `Slo`. engine: who plays it; sides: who plays it as well, one after the other, or prompt by prompt
     (interleave_engines). in_turn: whether configurations take turns on each prompt; else each plays all prompts, as it
     takes minutes to start. part: what of it is played here; None: all of it. share_prefill: whether our engine reads a
-    prompt once for all configurations.
-    by_task: whether each task's prompts are passes of their own, so that a batch holds one kind of text.
+    prompt once for all configurations. by_task: whether each task's prompts are passes of their own, so that a batch
+    holds one kind of text.
     """
 
     prompts: tuple[Prompt, ...]

@@ -4,12 +4,14 @@
 // the levels of the weights, exactly. GROUPED: 32 inputs share a scale of the row, and a step of each output; groups
 // are added up from the first to the last. Else a row has one scale, and so has each output. No row's sums depend on
 // another row, or on the number of threads: a thread has some outputs of all rows.
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 #define WIDTH 16

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from sampling.forward.cpp.library import compiler, library, usable
 from sampling.forward.cpp.own import own_kernels
-from sampling.forward.kernels.linear import Arithmetic, Kernel, Prepared, Product, QuantisedLinear
+from sampling.forward.kernels.linear import Arithmetic, Kernel, Prepared, Product, QuantisedLinear, with_bias
 from sampling.forward.kernels.quantisation_scales import GROUP
 
 MIDDLE = 128
@@ -77,14 +77,10 @@ def _wide(x: Tensor) -> Prepared:
     return (x.float(),)
 
 
-def _with_bias(raw: Tensor, rest: Prepared, bias: Tensor | None) -> Tensor:
-    return raw if bias is None else raw + bias
-
-
 class VnniLinear(QuantisedLinear):
     """Weights on a grid, and inputs in 16 bits, with a scale for each row, or for each group of 32 inputs of it."""
 
-    arithmetic = Arithmetic("vnni", _wide, _with_bias)
+    arithmetic = Arithmetic("vnni", _wide, with_bias)
 
     def __init__(self, kernel: VnniKernel, slices: Iterable[Grid], bias: Tensor | None = None) -> None:
         """slices: of the outputs, of whole blocks each but for the last."""
@@ -161,7 +157,7 @@ def _halve(grids: list[Tensor]) -> float:
 @cache
 def _checked(bits: int, grouped: bool) -> VnniKernel | None:
     """The kernel; None where it is not right, and a line says why."""
-    return usable(f"products of {bits} bits", lambda: _made(bits, grouped), _fault)
+    return usable(f"the product of {bits} bits", lambda: _made(bits, grouped), _fault)
 
 
 def _made(bits: int, grouped: bool) -> VnniKernel:

@@ -33,11 +33,12 @@ def _as_it_is(x: Tensor) -> Prepared:
     return (x,)
 
 
-def _with_bias(raw: Tensor, rest: Prepared, bias: Tensor | None) -> Tensor:
+def with_bias(raw: Tensor, rest: Prepared, bias: Tensor | None) -> Tensor:
+    """Leaving a product that gave the result but for the bias: see `Arithmetic`."""
     return raw if bias is None else raw + bias
 
 
-PLAIN = Arithmetic("plain", _as_it_is, _with_bias)
+PLAIN = Arithmetic("plain", _as_it_is, with_bias)
 
 
 class Linear(Protocol):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sampling.forward.kernels.linear import Arithmetic, Prepared
+from sampling.forward.kernels.linear import Arithmetic, with_bias
 
 FP8_TYPE = torch.float8_e4m3fn
 FP8_LARGEST = torch.finfo(FP8_TYPE).max
@@ -65,9 +65,5 @@ def in_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
     return (wide / scale).to(FP8_TYPE), scale
 
 
-def _with_bias(raw: Tensor, rest: Prepared, bias: Tensor | None) -> Tensor:
-    return raw if bias is None else raw + bias
-
-
-FP8 = Arithmetic("fp8", in_fp8, _with_bias)
+FP8 = Arithmetic("fp8", in_fp8, with_bias)
 """Rows enter in e4m3 with a scale each, which the product itself takes."""
