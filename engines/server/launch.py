@@ -115,7 +115,7 @@ class _Server:
         )
 
     def alive(self) -> bool:
-        return self._guard.poll() is None
+        return self.status() is None
 
     def status(self) -> int | None:
         """With which it has ended; None while it runs."""

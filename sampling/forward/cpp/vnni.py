@@ -19,8 +19,7 @@ from sampling.forward.cpp.own import own_kernels
 from sampling.forward.kernels.linear import Arithmetic, Kernel, Prepared, Product, QuantisedLinear, with_bias
 from sampling.forward.kernels.quantisation_scales import GROUP
 
-MIDDLE = 128
-"""The level of 8 bits that means 0."""
+_MIDDLE = 128  # the level of 8 bits that means 0
 _MOST_INPUTS = 1 << 16  # whose products of bytes no sum of 32 bits overflows
 _LARGEST_STEP = 14  # as a power of two; 16 bits hold up to 15
 _TOLERANCE = 1e-3
@@ -59,6 +58,11 @@ class Grid(NamedTuple):
     steps: Tensor
     lowest: Tensor | None = None
 
+    @classmethod
+    def signed(cls, levels: Tensor, steps: Tensor) -> "Grid":
+        """Of levels in int8."""
+        return cls((levels.to(torch.int16) + _MIDDLE).to(torch.uint8), steps)
+
 
 def vnni_kernel(bits: int, grouped: bool, weight: Tensor) -> VnniKernel | None:
     """What multiplies with such a weight `[out, in]`; None where it cannot be had.
@@ -94,9 +98,9 @@ class VnniLinear(QuantisedLinear):
 
     def product(self, x: Tensor) -> Tensor:
         """See `Product`."""
-        x = x.contiguous()
-        out = x.new_empty(len(x), self._outputs)
-        self._kernel.multiply(self._address, x.data_ptr(), out.data_ptr(), len(x), torch.get_num_threads())
+        x, rows = x.contiguous(), x.shape[0]
+        out = x.new_empty(rows, self._outputs)
+        self._kernel.multiply(self._address, x.data_ptr(), out.data_ptr(), rows, torch.get_num_threads())
         return out
 
     def dense(self) -> Tensor:
@@ -106,10 +110,10 @@ class VnniLinear(QuantisedLinear):
             levels = torch.stack([levels & 15, levels >> 4], dim=2).flatten(1, 2)
         numbers = levels.transpose(1, 2).flatten(0, 1).flatten(1).float()
         if not self._kernel.grouped:
-            return ((numbers - MIDDLE) * self._grids[0].unsqueeze(1))[: self._outputs, : self._inputs].contiguous()
+            return ((numbers - _MIDDLE) * self._grids[0].unsqueeze(1))[: self._outputs, : self._inputs].contiguous()
         steps, *lowest = (grid.float().transpose(1, 2).flatten(0, 1).unsqueeze(-1) for grid in self._grids)
         groups = numbers.unflatten(1, (-1, GROUP))
-        wide = groups * steps + lowest[0] if lowest else (groups - MIDDLE) * steps
+        wide = groups * steps + lowest[0] if lowest else (groups - _MIDDLE) * steps
         dense: Tensor = (wide.flatten(1) * self._factor)[: self._outputs].contiguous()
         return dense
 

@@ -58,9 +58,9 @@ class Int4Linear(QuantisedLinear):
 def int4_product(weight: Tensor, bias: Tensor | None = None) -> Product:
     """Products of bytes where the CPU has them, else torch's."""
     own = vnni_kernel(4, True, weight)
-    return (
-        Int4Linear(weight, bias) if own is None else VnniLinear(own, map(_grid_of, weight.detach().split(SLICE)), bias)
-    )
+    if own is None:
+        return Int4Linear(weight, bias)
+    return VnniLinear(own, map(_grid_of, weight.detach().split(SLICE)), bias)
 
 
 def _grid_of(weight: Tensor) -> Grid:

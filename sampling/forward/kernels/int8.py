@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sampling.forward.cpp.vnni import MIDDLE, Grid, VnniLinear, vnni_kernel
+from sampling.forward.cpp.vnni import Grid, VnniLinear, vnni_kernel
 from sampling.forward.kernels import autotune_cache
 from sampling.forward.kernels.autotuning import KernelTrial, Times, TrialVerdict, autotune
 from sampling.forward.kernels.linear import Arithmetic, Kernel, Prepared, Product, QuantisedLinear
@@ -104,25 +104,19 @@ class FineInt8Linear(Int8Linear):
 
 def fine_int8(weight: Tensor, bias: Tensor | None = None) -> Product:
     """The products of a target: of bytes where the CPU has them, else fbgemm's with inputs in two parts."""
-    own = vnni_kernel(8, False, weight)
-    return (
-        FineInt8Linear(weight, bias)
-        if own is None
-        else VnniLinear(own, map(_on_grid, weight.detach().split(SLICE)), bias)
-    )
+    return _of_bytes(FineInt8Linear, weight, bias)
 
 
 def rough_int8(weight: Tensor, bias: Tensor | None = None) -> Product:
     """The products of a drafter: those of a target where they cost no more, else fbgemm's with inputs in 7 bits."""
+    return _of_bytes(Int8Linear, weight, bias)
+
+
+def _of_bytes(otherwise: Kernel, weight: Tensor, bias: Tensor | None) -> Product:
     own = vnni_kernel(8, False, weight)
-    return (
-        Int8Linear(weight, bias) if own is None else VnniLinear(own, map(_on_grid, weight.detach().split(SLICE)), bias)
-    )
-
-
-def _on_grid(weight: Tensor) -> Grid:
-    levels, scale = rounded(weight)
-    return Grid((levels.to(torch.int16) + MIDDLE).to(torch.uint8), scale)
+    if own is None:
+        return otherwise(weight, bias)
+    return VnniLinear(own, (Grid.signed(*rounded(some)) for some in weight.detach().split(SLICE)), bias)
 
 
 def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from sampling.forward.cpp.vnni import MIDDLE, Grid, VnniLinear, vnni_kernel
+from sampling.forward.cpp.vnni import Grid, VnniLinear, vnni_kernel
 from sampling.forward.kernels.int4 import INNER, divides, widened
 from sampling.forward.kernels.int8 import fine_int8
 from sampling.forward.kernels.linear import Arithmetic, Kernel, Prepared, Product, QuantisedLinear
@@ -54,14 +54,10 @@ class GroupedInt8Linear(QuantisedLinear):
 
 def grouped_or_fine(weight: Tensor, bias: Tensor | None = None) -> Product:
     """Products that keep the levels of a Q8_0 file; of weights on no such grid, those with one scale an output."""
-    own = vnni_kernel(8, True, weight)
-    grid = on_grid(weight.detach()) if own or divides(weight) else None
-    if grid is None:
-        return fine_int8(weight, bias)
-    if own is None:
-        return GroupedInt8Linear(*grid, bias)
-    levels, steps = grid
-    return VnniLinear(own, [Grid((levels.to(torch.int16) + MIDDLE).to(torch.uint8), steps)], bias)
+    grid = on_grid(weight.detach()) if weight.shape[1] % GROUP == 0 else None
+    if grid is not None and (own := vnni_kernel(8, True, weight)) is not None:
+        return VnniLinear(own, [Grid.signed(*grid)], bias)
+    return fine_int8(weight, bias) if grid is None or not divides(weight) else GroupedInt8Linear(*grid, bias)
 
 
 def on_grid(weight: Tensor) -> tuple[Tensor, Tensor] | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sampling.forward.cpp import vnni
 from sampling.forward.cpp.own import use_own_kernels
-from sampling.forward.cpp.vnni import VnniLinear, vnni_kernel
+from sampling.forward.cpp.vnni import Grid, VnniLinear, vnni_kernel
 from sampling.forward.kernels import int4, int8
 from sampling.forward.kernels.int4 import Int4Linear, int4_product
 from sampling.forward.kernels.int8 import FineInt8Linear, Int8Linear, fine_int8, rough_int8
@@ -193,5 +193,5 @@ def test_the_narrower_instructions_give_the_same(tmp_path: Path, monkeypatch: py
     if "avx_vnni" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this CPU has no AVX-VNNI")
     weight = drawn(72, 100)
-    wide, narrow = (VnniLinear(kernels[name], [int8._on_grid(weight)]) for name in ("native", "alderlake"))
+    wide, narrow = (VnniLinear(kernels[name], [Grid.signed(*int8.rounded(weight))]) for name in ("native", "alderlake"))
     assert torch.equal(wide(rows_for(weight)), narrow(rows_for(weight)))
