@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from sampling.forward.kernels.probe import use_packed
+from sampling.forward.kernels.probe import AUTO, use_kernel
 from sampling.forward.models.adapter import TransformersModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.loading.adapt import adapted
@@ -48,13 +48,13 @@ def main() -> None:
             table.add_row(
                 name, label, f"{1 / slow:.1f}", f"{1 / fast:.1f}", f"{ratio:.2f}", spread, f"{wide:.2f}", wide_spread
             )
-    use_packed(None)
+    use_kernel(AUTO)
     Console(width=110).print(table)
 
 
 def _runner(name: str, model: Any, packed: bool) -> ModelRunner:
     """A runner behind a text, batch-invariant where its products are packed, as loading has it."""
-    use_packed(packed)
+    use_kernel("packed" if packed else "plain")
     adapter = adapted(name, model)
     assert isinstance(adapter, TransformersModel)
     runner = ModelRunner(adapter.with_batch_invariance(packed))

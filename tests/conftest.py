@@ -90,9 +90,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def packed_products(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Products that are batch-invariant: which kernel a CPU takes by itself depends on its speed in each."""
-    from sampling.forward.kernels.probe import use_packed
+    from sampling.forward.kernels.probe import use_kernel
     from sampling.loading import pairs
 
-    monkeypatch.setattr(pairs, "_use_kernel", lambda name: use_packed(True))
+    monkeypatch.setattr(pairs, "_use_kernel", lambda name: use_kernel("packed"))
     yield
-    use_packed(None)
+    use_kernel("auto")

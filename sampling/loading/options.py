@@ -7,7 +7,7 @@ from typing import Any
 from utils.option import option, parameters
 
 DEVICES = ("auto", "cpu", "cuda", "cuda:1", "mps")
-KERNELS = ("auto", "packed", "plain")
+KERNELS = ("auto", "own", "packed", "plain")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 EVERYWHERE = ("full", "int8", "int4")  # formats that CPUs have, too
 WEIGHTS = (*EVERYWHERE, "fp8")

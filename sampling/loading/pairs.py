@@ -7,7 +7,7 @@ import torch
 
 from sampling.forward.cpp.own import use_own_kernels
 from sampling.forward.kernels.formats import FORMATS, FULL, refuse_format
-from sampling.forward.kernels.probe import refuse_unpacked, use_packed
+from sampling.forward.kernels.probe import refuse_kernel, use_kernel
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner
@@ -62,8 +62,7 @@ def _loaded_pair(options: LoadOptions, progress: Progress) -> Pair:
     _use_kernel(options.kernel)
     use_own_kernels(options.compile != "off")
     dtype, drafter_dtype = choose_dtype(options.dtype, device), choose_dtype(options.dtype, drafter_device)
-    if options.kernel == "packed":
-        refuse_unpacked({device: dtype, drafter_device: drafter_dtype})
+    refuse_kernel(options.kernel, {device: dtype, drafter_device: drafter_dtype})
     _refuse_weights(options.target_weights, device)
     _refuse_self(options.drafter, device)
     graphs = options.graphs if here is None else "off"
@@ -136,7 +135,7 @@ def _batch_invariant(loaded: LoadedModel, options: LoadOptions, progress: Progre
 def _use_kernel(name: str) -> None:
     if name not in KERNELS:
         raise UnknownName("kernel", name, KERNELS)
-    use_packed(None if name == "auto" else name == "packed")
+    use_kernel(name)
 
 
 def _with_own_drafter(target: LoadedModel, folder: Path) -> Pair:

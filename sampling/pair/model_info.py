@@ -9,7 +9,7 @@ from torch import nn
 
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.cpp.kernel import varlen_kernel
-from sampling.forward.cpp.vnni import VnniLinear
+from sampling.forward.cpp.native import NativeLinear
 from sampling.forward.invariance import Invariant, batch_invariant_here, within_its_price
 from sampling.forward.kernels.formats import FULL
 from sampling.forward.kernels.shape_check import LayerSizes
@@ -35,7 +35,8 @@ class ModelInfo:
     whether what lies between the products is. graphs: whether its forwards have fixed shapes and addresses, and are
     captured where it is on CUDA. processes: over how many the model is cut (tensor parallel). batch_invariant: whether
     a row has the same bits whatever is fed with it. rollback: how its recurrent states take tokens back; None without.
-    own_kernels: what those compute, in Triton or in C++; None where torch's operations do.
+    own_kernels: what those compute, in Triton or in C++; blocks are attention, steps and products. None where torch's
+    operations do.
     """
 
     name: str
@@ -59,8 +60,11 @@ def compiled(
 ) -> tuple[CausalModel, ModelInfo, str | None]:
     """The model with compiled steps, where `LoadOptions.compile` wants them, and a note where it cannot have them.
 
-    tell: see `forward.compiled`. Raises `UserError` where they are asked for and cannot be had.
+    Blocks in C++ of our own need none. tell: see `forward.compiled`. Raises `UserError` where they are asked for and
+    cannot be had.
     """
+    if isinstance(model, LeanModel) and model.blocks.native is not None:
+        return model, info, None
     if wanted == "off" or (wanted == "auto" and (info.stored == FULL or model.device.type != "cpu")):
         return model, info, None
     try:
@@ -76,6 +80,8 @@ def compiled(
 def kernels_of_our_own(runner: WholeRunner) -> str | None:
     """See `ModelInfo.own_kernels`."""
     graphs, model = (runner.graphs if isinstance(runner, ModelRunner) else None), runner.model
+    if isinstance(model, LeanModel) and model.blocks.native is not None:
+        return "blocks"
     ours = {
         "attention": _attends(model) if graphs is None else graphs.cache.owner.split_keys,
         "steps": isinstance(model, LeanModel) and isinstance(model.blocks.steps, TritonSteps),
@@ -92,7 +98,7 @@ def _attends(model: CausalModel) -> bool:
 def _multiplies(model: CausalModel) -> bool:
     """Whether products of its blocks are ours."""
     layers = model.layers if isinstance(model, LeanModel) else ()
-    return any(isinstance(product, VnniLinear) for layer in layers for product in layer.products().values())
+    return any(isinstance(product, NativeLinear) for layer in layers for product in layer.products().values())
 
 
 def batch_invariant(

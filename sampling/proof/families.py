@@ -6,7 +6,7 @@ import torch
 
 from sampling.forward.invariance import Invariant
 from sampling.forward.kernels.formats import FORMATS, FULL
-from sampling.forward.kernels.probe import use_packed
+from sampling.forward.kernels.probe import AUTO, use_kernel
 from sampling.forward.models import lean
 from sampling.loading.adapt import adapted
 from sampling.loading.families.configs import VOCABULARY, ModelFamily
@@ -24,11 +24,11 @@ def invariance_of(family: ModelFamily) -> str:
 
     family: one that runs, decoder-only. Raises `UserError` where torch has no packed products.
     """
-    use_packed(True)
+    use_kernel("packed")
     try:
         cells = {str(dtype).removeprefix("torch."): _first(family, dtype) for dtype in _DTYPES}
     finally:
-        use_packed(None)
+        use_kernel(AUTO)
     if not any(cells.values()):
         return "both"
     return "; ".join(f"{name}: {f'`{first}`' if first else 'yes'}" for name, first in cells.items())

@@ -115,8 +115,9 @@ class RowsCache:
         """`lay_out` for one sequence."""
         start, stop = feed.start, feed.start + feed.count
         mask, sees = self._sees(feed) if attends else (None, None)
-        self.layout = SingleLayout(self.buffers(feed.slot.index), start, stop, mask, sees)
-        return torch.arange(start, stop, device=self.device) if feed.positions is None else feed.positions
+        places = torch.arange(start, stop, device=self.device)
+        self.layout = SingleLayout(self.buffers(feed.slot.index), start, stop, mask, sees, places)
+        return places if feed.positions is None else feed.positions
 
     def lay_out_fixed(self, index: int, rows: Tensor, mask: Tensor) -> None:
         """Prepare a forward of one sequence whose rows `[n]` go there and see `[n, columns]` by an additive mask.

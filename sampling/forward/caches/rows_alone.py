@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from sampling.forward.cpp.varlen import VarlenAttention
 from sampling.forward.kernels.attention import attend_on
 from sampling.forward.kernels.batch_invariant import AttentionPattern
 from sampling.forward.kernels.scores import Masks, Scores
@@ -74,13 +75,17 @@ class FixedLayout(AloneLayout):
 
 @dataclass(frozen=True, slots=True)
 class SingleLayout(AloneLayout):
-    """start, stop: where its rows go; it sees those up to `stop`, through a mask or a pattern."""
+    """start, stop: where its rows go; it sees those up to `stop`, through a mask or a pattern.
+
+    places: the same rows `[n]`, where our kernel stores them.
+    """
 
     buffers: Buffers
     start: int
     stop: int
     mask: Masks | None
     sees: AttentionPattern | None
+    places: Tensor | None = None
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """See `AloneLayout.write`."""
@@ -94,3 +99,14 @@ class SingleLayout(AloneLayout):
         """See `AloneLayout.attend`."""
         stored_keys, stored_values = self.write(layer, keys, values)
         return attend_on(query, stored_keys, stored_values, self.stop, self.mask, self.sees, scores)
+
+    def destination(self, layer: int) -> Destination | None:
+        """See `StepRows.destination`."""
+        if self.places is None or not isinstance(self.sees, VarlenAttention):
+            return None
+        keys, values = self.buffers[layer]
+        return Destination(keys, values, self.places, 1, 0, keys.shape[2], self.sees)
+
+    def attend_stored(self, layer: int, query: Tensor, scores: Scores) -> Tensor:
+        """See `StepRows.attend_stored`."""
+        return attend_on(query, *self.buffers[layer], self.stop, self.mask, self.sees, scores)

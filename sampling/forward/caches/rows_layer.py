@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sampling.forward.caches import cache
 from sampling.forward.caches.rows_alone import AloneLayout
+from sampling.forward.cpp.varlen import VarlenAttention
 from sampling.forward.kernels.scores import Masks, Scores
 from sampling.forward.models.steps import Destination
 
@@ -44,7 +45,8 @@ class RowsLayer:
         if isinstance(layout, AloneLayout):
             return layout.destination(self._index)
         kv_heads = self._owner.keys.shape[2]
-        return Destination(*self._stored, layout.places, kv_heads, 1, 0)
+        varlen = layout.attending if isinstance(layout.attending, VarlenAttention) else None
+        return Destination(*self._stored, layout.places, kv_heads, 1, 0, varlen)
 
     def attend_stored(self, query: Tensor, scores: Scores) -> Tensor:
         """See `StepRows.attend_stored`."""

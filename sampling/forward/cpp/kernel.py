@@ -17,17 +17,17 @@ from sampling.forward.cpp.varlen import Attend, VarlenAttention
 from sampling.forward.kernels.scores import PLAIN_SCORES, explicit_attention
 from sampling.forward.models.steps import BlockShape
 
-_NUMBERS = {torch.float32: "float", torch.bfloat16: "bfloat16"}
-_LANES, _WIDEST = 16, 256
+NUMBERS = {torch.float32: "float", torch.bfloat16: "bfloat16"}
+LANES, _WIDEST = 16, 256
 _ROWS, _COLUMNS = 5, 300
 _TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.02}
 
 
 def varlen_kernel(device: torch.device, dtype: torch.dtype, shape: BlockShape) -> Attend | None:
     """What `VarlenAttention` calls; None where it cannot be had."""
-    if not own_kernels() or device.type != "cpu" or dtype not in _NUMBERS:
+    if not own_kernels() or device.type != "cpu" or dtype not in NUMBERS:
         return None
-    fits = shape.head_dim % _LANES == 0 and 0 < shape.head_dim <= _WIDEST and shape.heads % shape.kv_heads == 0
+    fits = shape.head_dim % LANES == 0 and 0 < shape.head_dim <= _WIDEST and shape.heads % shape.kv_heads == 0
     return _checked(dtype, shape.head_dim) if fits and compiler() is not None else None
 
 
@@ -35,7 +35,7 @@ def varlen_kernel(device: torch.device, dtype: torch.dtype, shape: BlockShape) -
 @torch.inference_mode()
 def _checked(dtype: torch.dtype, dim: int) -> Attend | None:
     """The kernel for heads of this width; None where it is not right, and a line says why."""
-    return usable("attention", lambda: _made(_NUMBERS[dtype], dim), lambda kernel: _fault(kernel, dtype, dim))
+    return usable("attention", lambda: _made(NUMBERS[dtype], dim), lambda kernel: _fault(kernel, dtype, dim))
 
 
 def _fault(kernel: Attend, dtype: torch.dtype, dim: int) -> str | None:

@@ -36,7 +36,8 @@ def library(name: str, **defined: str) -> CDLL:
     """
     cxx, source = str(compiler()), _FOLDER / f"{name}.cpp"
     about = repr((cxx, sorted(defined.items()), _FLAGS, cpu_name(), torch.__version__)).encode()
-    digest = hashlib.sha256(source.read_bytes() + about).hexdigest()[:24]
+    sources = [source, *sorted(_FOLDER.glob("*.h"))]
+    digest = hashlib.sha256(b"".join([about, *(path.read_bytes() for path in sources)])).hexdigest()[:24]
     path = cache_folder() / "cpp" / f"{name}-{digest}.so"
     try:
         return CDLL(str(path))

@@ -3,70 +3,20 @@
 // Columns are counted as a row sees them. 16 of them are a tile and 256 a part. Scores of a tile are summed over the
 // dimensions one by one. A part has its largest score, its sum of weights, and its weighted values. Parts are joined
 // from the first to the last (Milakov and Gimelshein, https://arxiv.org/abs/1805.02867).
+#include "lanes.h"
+
 #include <algorithm>
-#include <cstdint>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 namespace {
 
-constexpr int WIDTH = 16;
 constexpr int PART = 256;
 constexpr int TILES = 2;   // that are scored at once
 constexpr int ROWS = 4;    // that read a tile at once
 constexpr int BLOCK = 48;  // most query rows of a task
 constexpr int64_t SMALL = 100000;  // multiplications that one thread does sooner than two begin
 constexpr float NONE = -1e30f;
-
-typedef float Lanes __attribute__((vector_size(64)));
-typedef int32_t Whole __attribute__((vector_size(64)));
-typedef uint32_t Bits __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
-
-struct bfloat16 {
-  uint16_t bits;
-};
-
-inline Lanes load(const float* from) {
-  Lanes found;
-  std::memcpy(&found, from, sizeof found);
-  return found;
-}
-
-inline Lanes load(const bfloat16* from) {
-  Halves halves;
-  std::memcpy(&halves, from, sizeof halves);
-  return reinterpret_cast<Lanes>(__builtin_convertvector(halves, Bits) << 16);
-}
-
-inline void store(float* to, Lanes lanes) { std::memcpy(to, &lanes, sizeof lanes); }
-
-inline void store(bfloat16* to, Lanes lanes) {  // to the nearest, ties to even
-  Bits bits = reinterpret_cast<Bits>(lanes);
-  Halves halves = __builtin_convertvector((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16, Halves);
-  std::memcpy(to, &halves, sizeof halves);
-}
-
-inline Lanes larger(Lanes a, Lanes b) { return a > b ? a : b; }
-
-inline Lanes power(Lanes x) {  // e^x for x <= 0, as Cephes computes it
-  x = larger(x, Lanes{} - 87.0f);
-  Lanes n = (x * 1.44269504088896341f + 12582912.0f) - 12582912.0f;
-  Lanes r = x - n * 0.693359375f;
-  r = r + n * 2.12194440e-4f;
-  Lanes p = Lanes{} + 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
-  Whole exponent = (__builtin_convertvector(n, Whole) + 127) << 23;
-  return p * reinterpret_cast<Lanes>(exponent);
-}
-
-inline float power(float x) { return power(Lanes{} + x)[0]; }
 
 inline Lanes capped(Lanes x, float cap) {  // cap * tanh(x / cap)
   Lanes size = x < 0.0f ? -x : x;
@@ -390,9 +340,9 @@ struct Attention {
   void by_tasks(const Plan& plan, int threads) const {
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-      Scratch scratch;
-      std::vector<State> states(BLOCK), parts(BLOCK);
-      std::vector<Lanes> sums(BLOCK * D / WIDTH), added(BLOCK * D / WIDTH);
+      static thread_local Scratch scratch;
+      static thread_local std::vector<State> states(BLOCK), parts(BLOCK);
+      static thread_local std::vector<Lanes> sums(BLOCK * D / WIDTH), added(BLOCK * D / WIDTH);
 #pragma omp for schedule(dynamic, 1)
       for (int64_t t = 0; t < static_cast<int64_t>(plan.tasks.size()); ++t) {
         const Task& task = plan.tasks[t];
@@ -411,11 +361,17 @@ struct Attention {
 
   // Too few tasks for all threads: a thread takes a part of one, and parts are joined when all are done.
   void by_parts(const Plan& plan, int threads) const {
-    std::vector<State> states(plan.rows);
-    std::vector<Lanes> sums(plan.rows * D / WIDTH);
+    static thread_local std::vector<State> held_states;
+    static thread_local std::vector<Lanes> held_sums;
+    if (static_cast<int64_t>(held_states.size()) < plan.rows) {
+      held_states.resize(plan.rows);
+      held_sums.resize(plan.rows * D / WIDTH);
+    }
+    State* states = held_states.data();  // of this thread, for all
+    Lanes* sums = held_sums.data();
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-      Scratch scratch;
+      static thread_local Scratch scratch;
 #pragma omp for schedule(dynamic, 1)
       for (int64_t p = 0; p < static_cast<int64_t>(plan.pieces.size()); ++p) {
         const Piece& piece = plan.pieces[p];

@@ -66,13 +66,18 @@ class VarlenAttention:
         heads, dim = query.shape[1:]
         if query.stride()[1:] != (dim, 1):
             query = query.contiguous()
-        key = query.stride(0), keys.stride(), scores.window, scores.scale, scores.cap, id(scores.sinks)
-        layout = self._layouts.get(key) or self._layouts.setdefault(key, self._laid_out(query, keys, scores))
+        layout = self.layout(heads, query.stride(0), keys, scores)
         out = query.new_empty(len(query), heads * dim)
-        self._kernel(addressof(layout), query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr())
+        self._kernel(layout, query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr())
         return out
 
-    def _laid_out(self, query: Tensor, keys: Tensor, scores: Scores) -> _Layout:
+    def layout(self, heads: int, by_row: int, keys: Tensor, scores: Scores) -> int:
+        """The address of what the kernel is told, which this keeps. by_row: from one row of queries to the next."""
+        key = heads, by_row, keys.stride(), scores.window, scores.scale, scores.cap, id(scores.sinks)
+        made = self._layouts.get(key) or self._layouts.setdefault(key, self._laid_out(heads, by_row, keys, scores))
+        return addressof(made)
+
+    def _laid_out(self, heads: int, by_row: int, keys: Tensor, scores: Scores) -> _Layout:
         kv_heads, block, dim = keys.shape[1:]
         sinks = None if scores.sinks is None else scores.sinks.float().contiguous()
         self._tensors[f"sinks {id(scores.sinks)}"] = torch.zeros(0) if sinks is None else sinks  # which it points to
@@ -83,12 +88,12 @@ class VarlenAttention:
             sinks=None if sinks is None else sinks.data_ptr(),
             sequences=len(table),
             kv_heads=kv_heads,
-            group=query.shape[1] // kv_heads,
+            group=heads // kv_heads,
             line=table.shape[1],
             block=block,
             by_block=keys.stride(0),
             by_head=keys.stride(1),
-            by_row=query.stride(0),
+            by_row=by_row,
             window=scores.window or 0,
             threads=torch.get_num_threads(),
             scale=dim**-0.5 if scores.scale is None else scores.scale,

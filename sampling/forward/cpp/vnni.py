@@ -5,7 +5,7 @@ beside it.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from ctypes import Structure, addressof, c_float, c_int64, c_void_p
 from functools import cache
 from typing import NamedTuple
@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.cpp.library import compiler, library, usable
+from sampling.forward.cpp.native import Multiply, NativeLinear, as_multiply
 from sampling.forward.cpp.own import own_kernels
-from sampling.forward.kernels.linear import Arithmetic, Kernel, Prepared, Product, QuantisedLinear, with_bias
+from sampling.forward.kernels.linear import Kernel, Product
 from sampling.forward.kernels.quantisation_scales import GROUP
 
 _MIDDLE = 128  # the level of 8 bits that means 0
@@ -37,15 +38,12 @@ class _Matrix(Structure):
 
 
 class VnniKernel(NamedTuple):
-    """lanes: how many outputs lie side by side; 0 where this CPU has no such products.
-
-    multiply: of the addresses of a matrix, of rows and of what is filled, the number of rows, and of threads at most.
-    """
+    """lanes: how many outputs lie side by side; 0 where this CPU has no such products."""
 
     bits: int
     grouped: bool
     lanes: int
-    multiply: Callable[[int, int, int, int, int], None]
+    multiply: Multiply
 
 
 class Grid(NamedTuple):
@@ -77,31 +75,17 @@ def vnni_kernel(bits: int, grouped: bool, weight: Tensor) -> VnniKernel | None:
     return kernel if kernel and kernel.lanes else None
 
 
-def _wide(x: Tensor) -> Prepared:
-    return (x.float(),)
-
-
-class VnniLinear(QuantisedLinear):
+class VnniLinear(NativeLinear):
     """Weights on a grid, and inputs in 16 bits, with a scale for each row, or for each group of 32 inputs of it."""
-
-    arithmetic = Arithmetic("vnni", _wide, with_bias)
 
     def __init__(self, kernel: VnniKernel, slices: Iterable[Grid], bias: Tensor | None = None) -> None:
         """slices: of the outputs, of whole blocks each but for the last."""
-        self.added = None if bias is None else bias.detach().float()
-        self._kernel, self._outputs, self._inputs = kernel, 0, 0
+        self._kernel, self.outputs, self.inputs = kernel, 0, 0
         self._levels, *grids = map(torch.cat, zip(*map(self._packed, slices), strict=True))
         self._factor = _halve(grids) if kernel.grouped else 1.0
         self._grids = tuple(grids)
         self._matrix = self._laid_out()
-        self._address = addressof(self._matrix)
-
-    def product(self, x: Tensor) -> Tensor:
-        """See `Product`."""
-        x, rows = x.contiguous(), x.shape[0]
-        out = x.new_empty(rows, self._outputs)
-        self._kernel.multiply(self._address, x.data_ptr(), out.data_ptr(), rows, torch.get_num_threads())
-        return out
+        super().__init__(kernel.multiply, addressof(self._matrix), (self.outputs, self.inputs), bias)
 
     def dense(self) -> Tensor:
         """The weight as the products take it, `[out, in]` in float32."""
@@ -110,11 +94,11 @@ class VnniLinear(QuantisedLinear):
             levels = torch.stack([levels & 15, levels >> 4], dim=2).flatten(1, 2)
         numbers = levels.transpose(1, 2).flatten(0, 1).flatten(1).float()
         if not self._kernel.grouped:
-            return ((numbers - _MIDDLE) * self._grids[0].unsqueeze(1))[: self._outputs, : self._inputs].contiguous()
+            return ((numbers - _MIDDLE) * self._grids[0].unsqueeze(1))[: self.outputs, : self.inputs].contiguous()
         steps, *lowest = (grid.float().transpose(1, 2).flatten(0, 1).unsqueeze(-1) for grid in self._grids)
         groups = numbers.unflatten(1, (-1, GROUP))
         wide = groups * steps + lowest[0] if lowest else (groups - _MIDDLE) * steps
-        dense: Tensor = (wide.flatten(1) * self._factor)[: self._outputs].contiguous()
+        dense: Tensor = (wide.flatten(1) * self._factor)[: self.outputs].contiguous()
         return dense
 
     def with_kernel(self, kernel: Kernel) -> Product:
@@ -123,9 +107,9 @@ class VnniLinear(QuantisedLinear):
     def _packed(self, grid: Grid) -> tuple[Tensor, ...]:
         """Levels `[blocks, quads, lanes, 4]`, of 4 bits two quads in one; steps and lowest values beside each other."""
         lanes, outputs = self._kernel.lanes, len(grid.levels)
-        self._outputs, self._inputs = self._outputs + outputs, grid.levels.shape[1]
+        self.outputs, self.inputs = self.outputs + outputs, grid.levels.shape[1]
         missing = -outputs % lanes
-        levels = F.pad(grid.levels, (0, -self._inputs % GROUP, 0, missing))
+        levels = F.pad(grid.levels, (0, -self.inputs % GROUP, 0, missing))
         quads = levels.unflatten(1, (-1, 4)).unflatten(0, (-1, lanes)).transpose(1, 2)
         if self._kernel.bits == 4:
             first, second = quads.unflatten(1, (-1, 2)).unbind(2)
@@ -143,9 +127,9 @@ class VnniLinear(QuantisedLinear):
             steps=steps if self._kernel.grouped else None,
             lowest=self._grids[1].data_ptr() if len(self._grids) > 1 else None,
             scale=None if self._kernel.grouped else steps,
-            outputs=self._outputs,
-            inputs=self._inputs,
-            filled=self._inputs + -self._inputs % GROUP,
+            outputs=self.outputs,
+            inputs=self.inputs,
+            filled=self.inputs + -self.inputs % GROUP,
             factor=self._factor,
         )
 
@@ -169,8 +153,7 @@ def _made(bits: int, grouped: bool) -> VnniKernel:
     made.lanes.restype = c_int64
     if not (lanes := int(made.lanes())):
         return VnniKernel(bits, grouped, 0, _nothing)
-    made.multiply.argtypes, made.multiply.restype = [c_void_p, c_void_p, c_void_p, c_int64, c_int64], None
-    return VnniKernel(bits, grouped, lanes, made.multiply)
+    return VnniKernel(bits, grouped, lanes, as_multiply(made.multiply))
 
 
 def _nothing(*_: int) -> None:

@@ -6,30 +6,46 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from sampling.forward.cpp.dense import DenseNativeLinear, dense_kernel
 from sampling.forward.kernels import autotune_cache
 from sampling.forward.kernels.autotuning import KernelTrial, Times, TrialVerdict, autotune
 from sampling.forward.kernels.linear import DenseLinear, Kernel, Linear, PackedLinear, Product, WideningLinear
 from utils.errors import UserError
 
-_PACKED, _HALF = "packed kernel", "bfloat16"
+_OWN, _PACKED, _HALF = "own kernel", "packed kernel", "bfloat16"
 _CLEARLY = 1.05
+AUTO = "auto"
 # How a user calls each kernel of a CPU.
-CALLED: dict[object, str] = {PackedLinear: "packed", DenseLinear: "plain", WideningLinear: "plain"}
+CALLED: dict[object, str] = {
+    DenseNativeLinear: "own",
+    PackedLinear: "packed",
+    DenseLinear: "plain",
+    WideningLinear: "plain",
+}
+KERNELS = {AUTO: (None, None), "own": (True, None), "packed": (False, True), "plain": (False, False)}
 
 
-def use_packed(answer: bool | None) -> None:
-    """Whether every layer made from now on has the packed kernel; None: where a probe found it faster."""
-    autotune_cache.give(_PACKED, answer)
+def use_kernel(name: str) -> None:
+    """What every layer made from now on has: one of `KERNELS`; auto: what a probe found faster."""
+    own, packed = KERNELS[name]
+    autotune_cache.give(_OWN, own)
+    autotune_cache.give(_PACKED, packed)
 
 
-def refuse_unpacked(places: Mapping[torch.device, torch.dtype]) -> None:
-    """Raise `UserError` where packed products are asked for and none of these places, or not every CPU, has them."""
+def refuse_kernel(name: str, places: Mapping[torch.device, torch.dtype]) -> None:
+    """Raise `UserError` where own or packed products are asked for and none of these places, or not every CPU, has
+    them.
+    """
     formats = [dtype for device, dtype in places.items() if device.type == "cpu"]
-    if not formats or not all(packs(dtype) for dtype in formats):
-        where = " and ".join(f"{_name(dtype)} on {device}" for device, dtype in places.items())
-        raise UserError(
-            f"kernel 'packed' given; this machine has no packed products in {where}; expected one of auto, plain"
-        )
+    if name not in ("own", "packed") or (formats and all(_runs(name, dtype) for dtype in formats)):
+        return
+    where = " and ".join(f"{_name(dtype)} on {device}" for device, dtype in places.items())
+    others = ", ".join(other for other in KERNELS if other != name)
+    raise UserError(f"kernel {name!r} given; this machine has no {name} products in {where}; expected one of {others}")
+
+
+def _runs(name: str, dtype: torch.dtype) -> bool:
+    return packs(dtype) if name == "packed" else dense_kernel(dtype) is not None
 
 
 def make_linear(weight: Tensor, bias: Tensor | None = None) -> Product:
@@ -40,17 +56,28 @@ def make_linear(weight: Tensor, bias: Tensor | None = None) -> Product:
 
 
 def kernel(device_type: str, dtype: torch.dtype) -> Kernel:
-    """`PackedLinear` where it runs, agrees with the plain kernel and is not clearly slower for 1 plus 5 tokens.
+    """Our own kernel where it runs and is not clearly slower than torch's for 1 plus 5 tokens."""
+    if device_type != "cpu":
+        return DenseLinear
+    ours = dense_kernel(dtype) is not None
+    if ours and autotune_cache.choose(
+        _OWN, _name(dtype), lambda: _first_or_second(DenseNativeLinear, _torchs(dtype), dtype)
+    ):
+        return DenseNativeLinear
+    return _torchs(dtype)
+
+
+def _torchs(dtype: torch.dtype) -> Kernel:
+    """`PackedLinear` where it runs, agrees with the plain kernel and is not clearly slower.
 
     Where oneDNN refuses the dtype, because the CPU has no arithmetic of it: `WideningLinear`.
     """
-    if device_type != "cpu" or not torch.backends.mkldnn.enabled:
+    if not torch.backends.mkldnn.enabled:
         return DenseLinear
     if not packs(dtype):
         return DenseLinear if dtype == torch.float32 else WideningLinear
-    return (
-        PackedLinear if autotune_cache.choose(_PACKED, _name(dtype), lambda: _packed_or_plain(dtype)) else DenseLinear
-    )
+    packed = autotune_cache.choose(_PACKED, _name(dtype), lambda: _first_or_second(PackedLinear, DenseLinear, dtype))
+    return PackedLinear if packed else DenseLinear
 
 
 def kernel_name(layer: Linear, device: torch.device) -> str | None:
@@ -70,15 +97,15 @@ def packs(dtype: torch.dtype) -> bool:
     return torch.allclose(packed, dense, rtol=2e-2, atol=2e-2 * weight.shape[1] ** 0.5)
 
 
-def _packed_or_plain(dtype: torch.dtype) -> TrialVerdict:
-    """Packed, unless the plain kernel is clearly faster."""
-    race = KernelTrial([(PackedLinear, dtype), (DenseLinear, dtype)])
-    return autotune(race.turn, lambda fastest: packed_wins(*fastest), otherwise=True)
+def _first_or_second(first: Kernel, second: Kernel, dtype: torch.dtype) -> TrialVerdict:
+    """The first, unless the second is clearly faster."""
+    race = KernelTrial([(first, dtype), (second, dtype)])
+    return autotune(race.turn, lambda fastest: first_wins(*fastest), otherwise=True)
 
 
-def packed_wins(packed: Times, plain: Times) -> bool:
-    """Seconds of a pass of each, for each of `ROWS` rows -> whether the packed kernel is taken; a draw is its."""
-    return sum(packed) <= _CLEARLY * sum(plain)
+def first_wins(first: Times, second: Times) -> bool:
+    """Seconds of a pass of each, for each of `ROWS` rows -> whether the first is taken; a draw is its."""
+    return sum(first) <= _CLEARLY * sum(second)
 
 
 def computes_bfloat16() -> bool:

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sampling.forward.cpp.block import NativeBlocks, native_blocks
+from sampling.forward.cpp.library import usable
 from sampling.forward.kernels.attention import folded_mask
 from sampling.forward.kernels.linear import Kernel, Prepared, Product
 from sampling.forward.kernels.quantisation_scales import FP8
 from sampling.forward.kernels.scores import PLAIN_SCORES, Masks, Scores
 from sampling.forward.models.experts import Experts
-from sampling.forward.models.steps import BlockShape, Norm, Steps
+from sampling.forward.models.steps import BlockShape, Destination, Norm, Steps
 from sampling.forward.triton.checked import fuses_steps, rounds_to_fp8
 from sampling.forward.triton.steps import TritonSteps
 
@@ -98,6 +100,16 @@ class Blocks:
             return TritonSteps(self.shape, rounds and rounds_to_fp8(cos.device, cos.dtype, self.shape))
         return self.compiled or Steps(self.shape)
 
+    @cached_property
+    def native(self) -> NativeBlocks | None:
+        """The same blocks in C++, where it computes all of them and is right; else a line says why it is not."""
+        made = native_blocks(self.layers, self.tables, self.shape)
+        if made is None:
+            return None
+        from sampling.forward.models.native_check import fault  # which stands on blocks
+
+        return usable("a block", lambda: made, lambda native: fault(self, native))
+
     def turns(self, positions: Tensor) -> list[RotaryTable]:
         """cos and sin of these positions `[n]` in each table, `[n, 1, head_dim]`."""
         return [(cos[positions].unsqueeze(1), sin[positions].unsqueeze(1)) for cos, sin in self.tables]
@@ -111,6 +123,19 @@ class Blocks:
         read: Tensor | None = None,
     ) -> Iterator[Tensor]:
         """The state `[n, H]` after each block. `read`: what the first attention reads instead of its norm of x."""
+        if self.native is not None and (places := places_of(cache)) is not None:
+            return self.native.run(x, positions, places, read)
+        return self.run_stepwise(x, positions, mask, cache, read)
+
+    def run_stepwise(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: "Attending",
+        read: Tensor | None = None,
+    ) -> Iterator[Tensor]:
+        """`run`, a product and a step after the other."""
         turns = self.turns(positions)
         masks = None if mask is None else Masks(folded_mask(mask, self.shape.heads // self.shape.kv_heads))
         steps, first, parallel = self.steps, self.layers[0], self.shape.parallel
@@ -170,6 +195,17 @@ class Weights(Protocol):
     def pop(self, name: str, /) -> Any: ...
     @overload
     def pop(self, name: str, default: Any, /) -> Any: ...
+
+
+def places_of(cache: Attending) -> list[Destination] | None:
+    """Where the rows of each layer go; None unless all attend by our kernel on a CPU."""
+    places = []
+    for rows in cache.layers:
+        to = rows.destination()
+        if to is None or to.varlen is None:
+            return None
+        places.append(to)
+    return places
 
 
 def _normed(x: Tensor, norm: Norm | None) -> Tensor:

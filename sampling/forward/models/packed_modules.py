@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sampling.forward.kernels.linear import PackedLinear
+from sampling.forward.kernels.linear import DenseLinear, WideningLinear
 from sampling.forward.kernels.probe import kernel
 from sampling.forward.models.swiglu import ONE_THREAD
 
@@ -24,14 +24,15 @@ class PackedModule(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None, turned: bool) -> None:
         super().__init__()
         self.bias, self._turned = bias, turned
-        self._product = PackedLinear((weight.T if turned else weight).contiguous(), bias)
+        self._product = kernel("cpu", weight.dtype)((weight.T if turned else weight).contiguous(), bias)
         self.in_features, self.out_features = weight.shape if turned else reversed(weight.shape)
 
     @property
     def weight(self) -> Tensor:
         """As it was stored; unpacked anew each time."""
-        dense = self._product.dense()
-        return dense.T if self._turned else dense
+        dense = self._product.with_kernel(DenseLinear)
+        assert isinstance(dense, DenseLinear)
+        return dense.weight.T if self._turned else dense.weight
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, self.in_features)
@@ -67,7 +68,7 @@ def pack_modules(model: nn.Module, dtype: torch.dtype) -> bool:
         (parent, name, child) for parent in model.modules() for name, child in parent.named_children()
     ]
     places = [place for place in children if type(place[2]).__name__ in _LINEAR and _is_plain(place[2].weight, dtype)]
-    if not places or kernel("cpu", dtype) is not PackedLinear:
+    if not places or kernel("cpu", dtype) in (DenseLinear, WideningLinear):
         return False
     for parent, name, layer in places:
         bias = None if layer.bias is None else layer.bias.detach()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sampling.forward.cpp.varlen import VarlenAttention
 from sampling.forward.kernels.linear import Arithmetic, Prepared
 from sampling.forward.kernels.scores import Masks, Scores
 from sampling.forward.models.swiglu import silu_and_mul
@@ -82,7 +83,8 @@ class ProductFormat(Protocol):
 class Destination:
     """Where a layer stores flat rows: row i of head h in row places[i row_step + h head_step] + h head_rows.
 
-    keys, values: buffers whose rows of head_dim lie one behind the other. places: int64.
+    keys, values: buffers whose rows of head_dim lie one behind the other. places: int64. varlen: what the rows attend
+    by, where that is our kernel on a CPU.
     """
 
     keys: Tensor
@@ -91,6 +93,7 @@ class Destination:
     row_step: int
     head_step: int
     head_rows: int
+    varlen: VarlenAttention | None = None
 
 
 class StepRows(Protocol):

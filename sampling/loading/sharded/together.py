@@ -9,8 +9,7 @@ from typing import NoReturn
 import torch
 
 from sampling.forward.causal_model import CausalModel
-from sampling.forward.kernels.linear import PackedLinear
-from sampling.forward.kernels.probe import kernel, use_packed
+from sampling.forward.kernels.probe import AUTO, CALLED, kernel, use_kernel
 from sampling.forward.sharded.follow import RankWorker
 from sampling.forward.sharded.group import ProcessGroup
 from sampling.forward.sharded.model import Leader, ShardedModel
@@ -64,9 +63,9 @@ def load_together(model: str | None, place: Placement, trust: bool, progress: Pr
     if (model or "").startswith(RANDOM):
         raise wrong_value("--drafter", model, "a checkpoint: random weights are not cut")
     first = leader()
-    packed = kernel(place.device.type, place.dtype) is PackedLinear
+    name = CALLED[kernel(place.device.type, place.dtype)]
     dtype = str(place.dtype).removeprefix("torch.")
-    request = {"given": model, "device": place.device.type, "dtype": dtype, "trust": trust, "packed": packed}
+    request = {"given": model, "device": place.device.type, "dtype": dtype, "trust": trust, "kernel": name}
     number, (loaded, landmarks) = first.load(
         json.dumps(request), lambda: _part(model, place, trust, first.group, progress)
     )
@@ -91,7 +90,7 @@ def _load_as_told(text: str, group: ProcessGroup) -> CausalModel:
     """The part of a process that is not the first."""
     request = json.loads(text)
     kind, dtype = torch.device(request["device"]), getattr(torch, request["dtype"])
-    use_packed(request["packed"] if kind.type == "cpu" else None)
+    use_kernel(request["kernel"] if kind.type == "cpu" else AUTO)
     loaded, _ = _part(request["given"], Placement(kind, dtype), request["trust"], group, silent)
     return loaded.model
 

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from sampling.forward.kernels.autotune_cache import TunedChoice, choose, made, s
 from sampling.forward.kernels.autotuning import Times, TrialVerdict, autotune
 from sampling.forward.kernels.int8 import decided, pays, rough_wins
 from sampling.forward.kernels.linear import DenseLinear, PackedLinear
-from sampling.forward.kernels.probe import always_faster, computes_bfloat16, kernel, packed_wins, use_packed
+from sampling.forward.kernels.probe import always_faster, computes_bfloat16, first_wins, kernel, use_kernel
 from sampling.loading.options import KERNELS
 from sampling.loading.pairs import LoadOptions, load_pair
 from tests import tiny
@@ -66,7 +67,7 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(("packed", "plain", "chosen"), [(PACKED, PLAIN, True), (PLAIN, PACKED, False)])
 def test_the_faster_kernel_wins_on_a_busy_machine(packed: Times, plain: Times, chosen: bool, seed: int) -> None:
     noisy = BusyMachine(packed, plain, seed=seed)
-    verdict = autotune(noisy.turn, lambda fastest: packed_wins(*fastest), otherwise=not chosen, clock=noisy.clock)
+    verdict = autotune(noisy.turn, lambda fastest: first_wins(*fastest), otherwise=not chosen, clock=noisy.clock)
     assert verdict == TrialVerdict(chosen, settled=True)
 
 
@@ -79,8 +80,8 @@ def test_int8_has_to_be_clearly_faster_on_a_busy_machine(rough: Times, full: Tim
 
 
 def test_a_draw_is_the_packed_kernels() -> None:
-    assert packed_wins((1.0, 1.04), (1.0, 1.0))
-    assert not packed_wins((1.0, 1.2), (1.0, 1.0))
+    assert first_wins((1.0, 1.04), (1.0, 1.0))
+    assert not first_wins((1.0, 1.2), (1.0, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -249,11 +250,11 @@ def test_a_warm_start_probes_nothing(races: list[int]) -> None:
 @needs_packed
 def test_a_kernel_that_is_asked_for_is_used_and_never_probed(races: list[int]) -> None:
     for packed, kind in ((False, DenseLinear), (True, PackedLinear)):
-        use_packed(packed)
+        use_kernel("packed" if packed else "plain")
         assert kernel("cpu", torch.float32) is kind
         assert str(made()["packed kernel"]) == f"{'yes' if packed else 'no'}, as given"
     assert races == []
-    use_packed(None)
+    use_kernel("auto")
     assert kernel("cpu", torch.float32) is PackedLinear and races == [2]
     with refused("kernel", "'pakced'", *KERNELS, error=UnknownName) as caught:
         load_pair(LoadOptions(kernel="pakced"))
@@ -262,7 +263,7 @@ def test_a_kernel_that_is_asked_for_is_used_and_never_probed(races: list[int]) -
 
 
 def test_a_given_answer_of_int8_goes_before_a_probe(races: list[int]) -> None:
-    use_packed(False)
+    use_kernel("plain")
     for answer in (True, False):
         with decided(answer):
             assert pays(torch.float32) is answer
@@ -272,7 +273,7 @@ def test_a_given_answer_of_int8_goes_before_a_probe(races: list[int]) -> None:
 
 
 @needs_packed
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [name for name in KERNELS if name != "own"])
 def test_a_pair_says_which_kernel_it_computes_with(races: list[int], tmp_path: Path, name: str) -> None:
     folder = tiny.save_checkpoint(tmp_path / "llama", tiny.llama())
     pair = load_pair(LoadOptions(str(folder), str(folder), device="cpu", dtype="float32", kernel=name))
@@ -289,7 +290,13 @@ def test_packed_products_are_refused_where_there_are_none(
     with refused("kernel", "'packed'", "float32", "cpu", "auto", "plain"):
         load_pair(options)
     with refused("kernel", "'packed'", "float32", "cuda"):
-        kernels.refuse_unpacked({torch.device("cuda"): torch.float32})
+        kernels.refuse_kernel("packed", {torch.device("cuda"): torch.float32})
+    with refused("kernel", "'own'", "float32", "cpu", "auto", "packed", "plain"):
+        load_pair(replace(options, kernel="own"))  # no compiler is found in tests
+
+
+def test_what_is_offered_is_what_can_be_chosen() -> None:
+    assert tuple(kernels.KERNELS) == KERNELS
 
 
 def test_questions_name_kernels_as_users_type_them(races: list[int]) -> None:

@@ -25,9 +25,9 @@ TEXT = list(range(5, 200))
 
 @pytest.fixture(autouse=True)
 def packed() -> Iterator[None]:
-    probe.use_packed(True)
+    probe.use_kernel("packed")
     yield
-    probe.use_packed(None)
+    probe.use_kernel("auto")
 
 
 def falcon() -> PretrainedConfig:
@@ -82,7 +82,7 @@ def test_an_activation_does_not_depend_on_the_rows_beside_it(width: int, activat
 def test_layers_of_another_format_and_under_another_kernel_are_left() -> None:
     parent = nn.Sequential(nn.Linear(6, 4))
     assert not pack_modules(parent, torch.bfloat16)
-    probe.use_packed(False)
+    probe.use_kernel("plain")
     assert not pack_modules(parent, torch.float32) and isinstance(parent[0], nn.Linear)
 
 

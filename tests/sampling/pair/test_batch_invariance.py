@@ -54,11 +54,11 @@ def asked_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_rows_of_full_weights_are_alike_for_every_count(dtype: torch.dtype) -> None:
     if not probe.packs(dtype):
         pytest.skip("torch has no packed products in it here")
-    probe.use_packed(True)
+    probe.use_kernel("packed")
     try:
         assert first_difference(ModelRunner(model(dtype)), TEXT) is None
     finally:
-        probe.use_packed(None)
+        probe.use_kernel("auto")
 
 
 def test_the_first_count_that_differs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,10 +29,10 @@ needs_packed = pytest.mark.skipif(not probe.packs(torch.float32), reason="torch 
 @pytest.fixture
 def model() -> Iterator[LeanModel]:
     """Three layers, wide enough that the order of a sum shows."""
-    probe.use_packed(True)
+    probe.use_kernel("packed")
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "max_position_embeddings": 256}
     yield replace(from_transformers(random_model(llama(**sizes))), batch_invariant=True)
-    probe.use_packed(None)
+    probe.use_kernel("auto")
 
 
 class Reversed(DenseLinear):

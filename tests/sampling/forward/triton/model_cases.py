@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sampling.forward.cpp.own import use_own_kernels
 from sampling.forward.kernels.formats import FORMATS
-from sampling.forward.kernels.probe import use_packed
+from sampling.forward.kernels.probe import use_kernel
 from sampling.forward.models import blocks, lean
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, feed, prefill
@@ -183,7 +183,7 @@ def check_fp8(_: Any = None) -> None:
 def launches(name: str) -> Counter[str]:
     """Those of one layer for a row, by name, with plain products. Our kernels are counted in place of being run."""
     use_own_kernels(True)
-    use_packed(False)
+    use_kernel("plain")
     counts = []
     for layers in (2, 3):
         runner = ModelRunner.with_graphs(in_fp8(True, layers) if name == "fp8" else model(name, layers))

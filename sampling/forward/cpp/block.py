@@ -1,0 +1,183 @@
+"""Blocks of a decoder on a CPU, each in one call of C++: see `block.cpp`. Products and attention are other kernels."""
+
+from collections.abc import Callable, Iterator, Sequence
+from ctypes import Structure, addressof, c_float, c_int64, c_void_p, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sampling.forward.cpp.kernel import LANES, NUMBERS, varlen_kernel
+from sampling.forward.cpp.library import library, usable
+from sampling.forward.cpp.native import NativeLinear
+from sampling.forward.kernels.scores import Scores
+from sampling.forward.models.steps import GELU_TANH, BlockShape, Destination, Norm
+
+if TYPE_CHECKING:
+    from sampling.forward.models.blocks import Layer, RotaryTable
+
+Run = Callable[[int, int, int, int, int | None, int, int, int], None]
+"""Of the addresses of a block, of its rows, of a layout, of what enters, of keys and values, and of what is filled."""
+
+
+class _Product(Structure):
+    """`Product` of `block.cpp`."""
+
+    _fields_ = (("multiply", c_void_p), ("matrix", c_void_p), ("bias", c_void_p), ("outputs", c_int64))
+
+
+class _Norm(Structure):
+    """`Norm` of `block.cpp`."""
+
+    _fields_ = (("weight", c_void_p), ("width", c_int64), ("eps", c_float))
+
+
+_PRODUCTS = ("qkv", "out", "gate_up", "down")
+_NORMS = ("attention_norm", "q_norm", "k_norm", "attention_after", "mlp_norm", "mlp_after")
+_SIZES = ("width", "inputs", "heads", "kv_heads", "dim", "gelu")
+
+
+class _Block(Structure):
+    """`Block` of `block.cpp`."""
+
+    _fields_ = (
+        *((name, _Product) for name in _PRODUCTS),
+        *((name, _Norm) for name in _NORMS),
+        *((name, c_void_p) for name in ("attend", "cos", "sin")),
+        *((name, c_int64) for name in _SIZES),
+        ("residual_scale", c_float),
+    )
+
+
+class _Rows(Structure):
+    """`Rows` of `block.cpp`."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("positions", "places")),
+        *((name, c_int64) for name in ("count", "row_step", "head_step", "head_rows", "threads")),
+    )
+
+
+class NativeLayer(NamedTuple):
+    """A block as C++ takes it. held: what it points to."""
+
+    block: _Block
+    scores: Scores
+    held: tuple[Any, ...]
+
+
+class NativeBlocks:
+    """Blocks one after the other; a row comes out alike, bit for bit, whatever is fed with it.
+
+    width: of a state. inputs: of what the first product reads.
+    """
+
+    def __init__(self, run: Run, layers: Sequence[NativeLayer], heads: int) -> None:
+        self._run, self._layers, self._heads = run, layers, heads
+        self.width, self.inputs = int(layers[0].block.width), int(layers[0].block.inputs)
+
+    @property
+    def first(self) -> "NativeBlocks":
+        """The first block alone."""
+        return NativeBlocks(self._run, self._layers[:1], self._heads)
+
+    def run(
+        self, x: Tensor, positions: Tensor, places: Sequence[Destination], read: Tensor | None = None
+    ) -> Iterator[Tensor]:
+        """See `Blocks.run`. places: where the rows of each layer go, and by what they attend."""
+        x = x.contiguous()
+        read = None if read is None else read.to(x.dtype).contiguous()
+        for layer, to in zip(self._layers, places, strict=True):
+            assert to.varlen is not None, "rows of native blocks attend by our kernel"
+            rows = _Rows(
+                positions.data_ptr(),
+                to.places.data_ptr(),
+                len(x),
+                to.row_step,
+                to.head_step,
+                to.head_rows,
+                torch.get_num_threads(),
+            )
+            by_row = self._heads * layer.block.dim
+            layout = to.varlen.layout(self._heads, by_row, to.keys, layer.scores)
+            out = torch.empty_like(x)
+            fed = x.data_ptr(), None if read is None else read.data_ptr()
+            stored = to.keys.data_ptr(), to.values.data_ptr()
+            self._run(addressof(layer.block), addressof(rows), layout, *fed, *stored, out.data_ptr())
+            x, read = out, None
+            yield x
+
+
+def native_blocks(layers: Sequence["Layer"], tables: Sequence["RotaryTable"], shape: BlockShape) -> NativeBlocks | None:
+    """The same blocks in C++; None where one of them is of another kind, or they cannot be had here."""
+    cos, _ = tables[0]
+    attend = varlen_kernel(cos.device, cos.dtype, shape)
+    if (
+        attend is None
+        or shape.parallel
+        or shape.head_dim % (2 * LANES)
+        or not all(_covers(layer, shape) for layer in layers)
+    ):
+        return None
+    run = _made(NUMBERS[cos.dtype])
+    if run is None:
+        return None
+    address = cast(attend, c_void_p).value  # type: ignore[arg-type]
+    return NativeBlocks(run, [_laid_out(layer, tables[layer.table], shape, address) for layer in layers], shape.heads)
+
+
+def _covers(layer: "Layer", shape: BlockShape) -> bool:
+    """Whether C++ computes all of it: four products of ours, and norms that take no mean off."""
+    products = [layer.qkv, layer.out, layer.gate_up, layer.down]
+    if layer.experts or not all(_ours(product) for product in products):
+        return False
+    by_head = layer.q_norm, layer.k_norm
+    return not any(norm.centred for _, norm in layer.norms()) and all(
+        norm is None or len(norm.weight) == shape.head_dim for norm in by_head
+    )
+
+
+def _ours(product: Any) -> bool:
+    return isinstance(product, NativeLinear) and product.outputs % (2 * LANES) == product.inputs % LANES == 0
+
+
+def _laid_out(layer: "Layer", table: "RotaryTable", shape: BlockShape, attend: int | None) -> NativeLayer:
+    cos, sin = (part.contiguous() for part in table)
+    norms = {name: norm.weight.float().contiguous() for name, norm in layer.norms()}
+    products: dict[str, Any] = {name: getattr(layer, name) for name in _PRODUCTS}
+    block = _Block(
+        **{name: _product(product) for name, product in products.items()},
+        **{name: _norm(getattr(layer, name), norms.get(name)) for name in _NORMS},
+        attend=attend,
+        cos=cos.data_ptr(),
+        sin=sin.data_ptr(),
+        width=products["out"].outputs,
+        inputs=products["qkv"].inputs,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        dim=shape.head_dim,
+        gelu=shape.gate == GELU_TANH,
+        residual_scale=shape.residual_scale,
+    )
+    return NativeLayer(block, layer.scores, (cos, sin, norms, layer))
+
+
+def _product(layer: NativeLinear) -> _Product:
+    bias = None if layer.added is None else layer.added.data_ptr()
+    return _Product(*layer.native, bias, layer.outputs)
+
+
+def _norm(norm: Norm | None, weight: Tensor | None) -> _Norm:
+    return _Norm(None, 0, 0.0) if norm is None or weight is None else _Norm(weight.data_ptr(), len(weight), norm.eps)
+
+
+@cache
+def _made(number: str) -> Run | None:
+    return usable("a block", lambda: _loaded(number), lambda run: None)
+
+
+def _loaded(number: str) -> Run:
+    run = library("block", NUMBER=number).run
+    run.argtypes, run.restype = [c_void_p] * 8, None
+    return run
