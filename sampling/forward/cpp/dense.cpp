@@ -1,13 +1,16 @@
 // Products of rows in float32 with weights in float32 or bfloat16. A sum goes over the inputs from the first to the
 // last, so that no row's sums depend on another row, or on the number of threads: a thread has some outputs of all rows.
+// Rows of a model in bfloat16 are rounded to it and go by AMX, where the CPU has that; the order is AMX's then.
 #include "lanes.h"
+#include "tiles.h"
 
 #include <algorithm>
+#include <vector>
 
-// As Python fills it: see dense.py. Outputs are filled up to whole blocks.
+// As Python fills it: see dense.py. Outputs are filled up to whole blocks, inputs in bfloat16 to whole tiles.
 struct Matrix {
-  const NUMBER* weights;  // [blocks, inputs, WIDTH]
-  int64_t outputs, inputs;
+  const NUMBER* weights;  // [blocks, filled / SIDE, WIDTH, SIDE]
+  int64_t outputs, inputs, filled, rounds;  // rounds: whether rows may be rounded to bfloat16
 };
 
 namespace {
@@ -19,29 +22,44 @@ constexpr int BLOCKS = 4;   // of outputs, whose weights stay in the nearest cac
 constexpr int TALLEST = 3;
 constexpr int BLOCKS = 2;
 #endif
-constexpr int64_t SMALL = 200000;  // multiplications that one thread does sooner than two begin
-constexpr int64_t AHEAD = 16;      // inputs before they are needed, weights are fetched
+constexpr int SIDE = 4 / sizeof(NUMBER);  // inputs of an output that lie side by side
+constexpr int64_t SMALL = 200000;         // multiplications that one thread does sooner than two begin
+constexpr int64_t AHEAD = 1024;           // bytes before they are needed, weights are fetched
+
+// The weights of SIDE inputs, an input each.
+inline void widen(const float* from, Lanes* to) { to[0] = load(from); }
+
+inline void widen(const bfloat16* from, Lanes* to) {
+  Bits both;
+  std::memcpy(&both, from, sizeof both);
+  to[0] = reinterpret_cast<Lanes>(both << 16);
+  to[1] = reinterpret_cast<Lanes>(both & 0xffff0000u);
+}
+
+// The numbers of a row that a block has.
+inline void write(const Matrix& of, int64_t block, float* row, const void* numbers) {
+  const int64_t first = block * WIDTH, count = std::min<int64_t>(WIDTH, of.outputs - first);
+  std::memcpy(row + first, numbers, count * sizeof(float));
+}
 
 // R rows with V blocks of outputs.
 template <int R, int V>
 void tile(const Matrix& of, const float* x, int64_t block, float* out) {
-  const NUMBER* weights = of.weights + block * of.inputs * WIDTH;
+  const NUMBER* weights = of.weights + block * of.filled * WIDTH;
   Lanes sums[R][V] = {};
-  for (int64_t k = 0; k < of.inputs; ++k) {
-    Lanes wide[V];
+  for (int64_t k = 0; k < of.inputs; k += SIDE) {
+    Lanes wide[V][SIDE];
     for (int v = 0; v < V; ++v) {
-      const NUMBER* at = weights + (v * of.inputs + k) * WIDTH;
-      __builtin_prefetch(at + AHEAD * WIDTH);
-      wide[v] = load(at);
+      const NUMBER* at = weights + (v * of.filled + k) * WIDTH;
+      __builtin_prefetch(reinterpret_cast<const char*>(at) + AHEAD);
+      widen(at, wide[v]);
     }
-    for (int r = 0; r < R; ++r)
-      for (int v = 0; v < V; ++v) sums[r][v] += x[r * of.inputs + k] * wide[v];
+    for (int s = 0; s < SIDE && k + s < of.inputs; ++s)
+      for (int r = 0; r < R; ++r)
+        for (int v = 0; v < V; ++v) sums[r][v] += x[r * of.inputs + k + s] * wide[v][s];
   }
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) {
-      const int64_t first = (block + v) * WIDTH, count = std::min<int64_t>(WIDTH, of.outputs - first);
-      std::memcpy(out + r * of.outputs + first, &sums[r][v], count * sizeof(float));
-    }
+    for (int v = 0; v < V; ++v) write(of, block + v, out + r * of.outputs, &sums[r][v]);
 }
 
 // R rows with the blocks from begin to end.
@@ -51,7 +69,7 @@ void tiles(const Matrix& of, const float* x, int64_t begin, int64_t end, float* 
   for (; begin < end; ++begin) tile<R, 1>(of, x, begin, out);
 }
 
-void rows_of(const Matrix& of, const float* x, int64_t rows, int64_t begin, int64_t end, float* out) {
+void some(const Matrix& of, const float* x, int64_t rows, int64_t begin, int64_t end, float* out) {
   switch (rows) {
     case 1: return tiles<1>(of, x, begin, end, out);
     case 2: return tiles<2>(of, x, begin, end, out);
@@ -62,15 +80,98 @@ void rows_of(const Matrix& of, const float* x, int64_t rows, int64_t begin, int6
   }
 }
 
+#if TILES && defined(__AMX_BF16__)
+constexpr int STEP = 32;  // inputs of a tile
+constexpr int DEEP = 2, BROAD = 2;
+
+void enter(const Matrix& of, const float* x, int64_t r, bfloat16* line) {
+  int64_t i = 0;
+  for (; i + WIDTH <= of.inputs; i += WIDTH) store(line + i, load(x + r * of.inputs + i));
+  if (i == of.filled) return;
+  float rest[STEP] = {};
+  std::copy(x + r * of.inputs + i, x + (r + 1) * of.inputs, rest);
+  for (int64_t j = 0; i + j < of.filled; j += WIDTH) store(line + i + j, load(rest + j));
+}
+
+// The sums of 32 lines with two blocks: `[DEEP * LINES, BROAD, WIDTH]`.
+void sum_tiles(const Matrix& of, const bfloat16* lines, int64_t block, int blocks, int deep, float* sums) {
+  const NUMBER *first = of.weights + block * of.filled * WIDTH, *second = blocks > 1 ? first + of.filled * WIDTH : first;
+  const int64_t stride = of.filled * sizeof(bfloat16);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t k = 0; k < of.filled; k += STEP) {
+    _tile_loadd(4, lines + k, stride);
+    _tile_loadd(6, first + k * WIDTH, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, second + k * WIDTH, 64);
+    _tile_dpbf16ps(1, 4, 7);
+    if (deep > 1) {
+      _tile_loadd(5, lines + LINES * of.filled + k, stride);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  }
+  constexpr int64_t LINE = BROAD * WIDTH * sizeof(float);
+  _tile_stored(0, sums, LINE);
+  _tile_stored(1, sums + WIDTH, LINE);
+  if (deep > 1) {
+    _tile_stored(2, sums + LINES * BROAD * WIDTH, LINE);
+    _tile_stored(3, sums + LINES * BROAD * WIDTH + WIDTH, LINE);
+  }
+}
+
+// All rows with the blocks from low to high.
+void tiled(const Matrix& of, const bfloat16* lines, int64_t rows, int64_t low, int64_t high, float* out) {
+  constexpr int TALL = DEEP * LINES;
+  alignas(64) float sums[TALL * BROAD * WIDTH];
+  const WholeTiles tiles;
+  for (int64_t block = low; block < high; block += BROAD) {
+    const int blocks = static_cast<int>(std::min<int64_t>(BROAD, high - block));
+    for (int64_t row = 0; row < rows; row += TALL) {
+      const int64_t count = std::min<int64_t>(TALL, rows - row);
+      sum_tiles(of, lines + row * of.filled, block, blocks, count > LINES ? DEEP : 1, sums);
+      for (int64_t r = 0; r < count; ++r)
+        for (int v = 0; v < blocks; ++v)
+          write(of, block + v, out + (row + r) * of.outputs, sums + (r * BROAD + v) * WIDTH);
+    }
+  }
+}
+
+bool by_tiles(const Matrix& of, const float* x, float* out, int64_t rows, int64_t threads) {
+  if (!of.rounds || !tiles_allowed()) return false;
+  static thread_local std::vector<bfloat16> entered;
+  const int64_t blocks = (of.outputs + WIDTH - 1) / WIDTH;
+  if (static_cast<int64_t>(entered.size()) < (rows + LINES) * of.filled) entered.resize((rows + LINES) * of.filled);
+  bfloat16* lines = entered.data();  // of this thread, for all
+  if (rows == 1) enter(of, x, 0, lines);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    if (rows > 1) {
+#pragma omp for schedule(static)
+      for (int64_t r = 0; r < rows; ++r) enter(of, x, r, lines + r * of.filled);
+    }
+#pragma omp for schedule(static, 1)
+    for (int64_t t = 0; t < threads; ++t)
+      tiled(of, lines, rows, blocks * t / threads, blocks * (t + 1) / threads, out);
+  }
+  return true;
+}
+#else
+bool by_tiles(const Matrix&, const float*, float*, int64_t, int64_t) { return false; }
+#endif
+
 }  // namespace
 
 // x: [rows, inputs]; out: [rows, outputs]. threads: at most.
 extern "C" void multiply(const Matrix* of, const float* x, float* out, int64_t rows, int64_t threads) {
-  const int64_t groups = (of->outputs + BLOCKS * WIDTH - 1) / (BLOCKS * WIDTH), blocks = (of->outputs + WIDTH - 1) / WIDTH;
+  const int64_t blocks = (of->outputs + WIDTH - 1) / WIDTH, groups = (blocks + BLOCKS - 1) / BLOCKS;
   if (of->outputs * of->inputs * rows < SMALL) threads = 1;
+  if (sizeof(NUMBER) == 2 && by_tiles(*of, x, out, rows, threads)) return;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
   for (int64_t g = 0; g < groups; ++g)
     for (int64_t row = 0; row < rows; row += TALLEST)
-      rows_of(*of, x + row * of->inputs, std::min<int64_t>(TALLEST, rows - row), g * BLOCKS,
-              std::min(blocks, (g + 1) * BLOCKS), out + row * of->outputs);
+      some(*of, x + row * of->inputs, std::min<int64_t>(TALLEST, rows - row), g * BLOCKS,
+           std::min(blocks, (g + 1) * BLOCKS), out + row * of->outputs);
 }

@@ -20,11 +20,11 @@ _TOLERANCE = 1e-5
 class _Matrix(Structure):
     """`Matrix` of `dense.cpp`."""
 
-    _fields_ = (("weights", c_void_p), ("outputs", c_int64), ("inputs", c_int64))
+    _fields_ = (("weights", c_void_p), *((name, c_int64) for name in ("outputs", "inputs", "filled", "rounds")))
 
 
 class DenseNativeLinear(NativeLinear):
-    """Full weights `[out, in]`, 16 outputs side by side.
+    """Full weights `[out, in]`, 16 outputs side by side, in bfloat16 two inputs of each.
 
     Weights in float32 that bfloat16 holds without loss, as those of most checkpoints, are kept in bfloat16: a product
     gives the same bits, and half as much is read.
@@ -34,17 +34,21 @@ class DenseNativeLinear(NativeLinear):
         """multiply: what multiplies with a weight in this format, where that is not yet known to be right."""
         short = weight.bfloat16()
         kept = short if multiply is None and torch.equal(short.to(weight.dtype), weight) else weight
-        filled = F.pad(kept, (0, 0, 0, -len(kept) % LANES))
+        outputs, inputs = weight.shape
+        side, step = (2, 32) if kept.dtype == torch.bfloat16 else (1, 1)
+        filled = F.pad(kept, (0, -inputs % step, 0, -outputs % LANES))
         self._dtype = weight.dtype
-        self._weights = filled.unflatten(0, (-1, LANES)).transpose(1, 2).contiguous()
-        self._matrix = _Matrix(self._weights.data_ptr(), *weight.shape)
+        self._weights = filled.unflatten(1, (-1, side)).unflatten(0, (-1, LANES)).transpose(1, 2).contiguous()
+        rounds = weight.dtype == torch.bfloat16
+        self._matrix = _Matrix(self._weights.data_ptr(), outputs, inputs, filled.shape[1], rounds)
         multiply = multiply or dense_kernel(kept.dtype)
         assert multiply is not None, "who makes it has asked"
-        super().__init__(multiply, addressof(self._matrix), (weight.shape[0], weight.shape[1]), bias)
+        super().__init__(multiply, addressof(self._matrix), (outputs, inputs), bias)
 
     def dense(self) -> Tensor:
         """The weight as it was, `[out, in]`."""
-        wide: Tensor = self._weights.transpose(1, 2).flatten(0, 1)[: self.outputs].to(self._dtype).contiguous()
+        rows = self._weights.transpose(1, 2).flatten(2, 3).flatten(0, 1)
+        wide: Tensor = rows[: self.outputs, : self.inputs].to(self._dtype).contiguous()
         return wide
 
     def with_kernel(self, kernel: Kernel) -> Product:
@@ -71,7 +75,7 @@ def _fault(multiply: Multiply, dtype: torch.dtype) -> str | None:
     """What is wrong with it on a few rows; None where nothing is."""
     chance = torch.Generator().manual_seed(0)
     layer = DenseNativeLinear(torch.randn(_OUTPUTS, _INPUTS, generator=chance).to(dtype), None, multiply)
-    x = torch.randn(_ROWS, _INPUTS, generator=chance)
+    x = torch.randn(_ROWS, _INPUTS, generator=chance).to(dtype).float()
     found, meant = layer(x), x.double() @ layer.dense().double().T
     error = float((found - meant).norm() / meant.norm())
     if not error <= _TOLERANCE:

@@ -3,7 +3,10 @@
 // A row enters as whole numbers of 16 bits, in two parts of 8: a high one and a low one. Both parts are multiplied by
 // the levels of the weights, exactly. GROUPED: 32 inputs share a scale of the row, and a step of each output; groups
 // are added up from the first to the last. Else a row has one scale, and so has each output. No row's sums depend on
-// another row, or on the number of threads: a thread has some outputs of all rows.
+// another row, or on the number of threads: a thread has some outputs of all rows. Where a CPU has AMX, its tiles add up
+// the same whole numbers.
+#include "tiles.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -23,6 +26,8 @@
 
 // How many outputs lie side by side; 0 where this CPU lacks the instructions.
 extern "C" int64_t lanes() { return WIDTH; }
+
+#define BY_TILES (TILES && defined(__AMX_INT8__) && WIDTH == 16 && !GROUPED)
 
 #if WIDTH
 namespace {
@@ -103,7 +108,6 @@ struct Matrix {
 
 // Rows that have entered.
 struct Entered {
-  std::vector<float> row;      // one, filled up with zeros
   std::vector<int8_t> parts;   // [rows, PARTS, filled]
   std::vector<int32_t> whole;  // [rows, groups, PARTS], the sums of its numbers
   std::vector<float> scale;    // [rows, groups]
@@ -138,35 +142,63 @@ inline float lost(const float* from, int64_t count) {
   return all;
 }
 
-void enter(const Matrix& of, const float* x, int64_t rows, Entered& in) {
-  const int64_t span = GROUPED ? GROUP : of.filled, groups = of.filled / span;
-  in.row.assign(of.filled, 0.0f);
-  in.parts.resize(ROWS * PARTS * of.filled);
-  in.whole.resize(ROWS * groups * PARTS);
-  in.scale.resize(ROWS * groups);
-  for (int64_t r = 0; r < rows; ++r) {
-    std::copy_n(x + r * of.inputs, of.inputs, in.row.begin());
-    for (int64_t g = 0; g < groups; ++g) {
-      const float* from = &in.row[g * span];
-      Lanes largest = spread(TINY);
-      for (int64_t i = 0; i < span; i += WIDTH) largest = larger(size(floats(from + i)), largest);
-      const float top = most(largest);
-      const Lanes by = spread(HIGHEST / top);
-      int8_t* to = &in.parts[r * PARTS * of.filled + g * span];
-      Whole upper_sum = spread(0), lower_sum = spread(0);
-      for (int64_t i = 0; i < span; i += WIDTH) {
-        const Whole number = nearest(product(floats(from + i), by));
-        const Whole upper = over256(plus(number, spread(128))), lower = minus(number, times256(upper));
-        narrow(to + i, upper);
-        narrow(to + of.filled + i, lower);
-        upper_sum = plus(upper_sum, upper);
-        lower_sum = plus(lower_sum, lower);
-      }
-      in.whole[(r * groups + g) * PARTS] = total(upper_sum);
-      in.whole[(r * groups + g) * PARTS + 1] = total(lower_sum);
-      in.scale[r * groups + g] = top / HIGHEST + lost(from, span);
-    }
+// Room for so many rows, and for whole tiles of them.
+void make_room(const Matrix& of, int64_t rows, Entered& in) {
+  constexpr int SPARE = 16;
+  const size_t groups = rows * (of.filled / (GROUPED ? GROUP : of.filled)), parts = (rows + SPARE) * PARTS * of.filled;
+  if (in.parts.size() < parts) in.parts.resize(parts);
+  if (in.scale.size() < groups) {
+    in.whole.resize(groups * PARTS);
+    in.scale.resize(groups);
   }
+}
+
+// row: its numbers, filled up with zeros.
+void enter(const Matrix& of, const float* row, int64_t r, Entered& in) {
+  const int64_t span = GROUPED ? GROUP : of.filled, groups = of.filled / span;
+  for (int64_t g = 0; g < groups; ++g) {
+    const float* from = row + g * span;
+    Lanes largest = spread(TINY);
+    for (int64_t i = 0; i < span; i += WIDTH) largest = larger(size(floats(from + i)), largest);
+    const float top = most(largest);
+    const Lanes by = spread(HIGHEST / top);
+    int8_t* to = &in.parts[r * PARTS * of.filled + g * span];
+    Whole upper_sum = spread(0), lower_sum = spread(0);
+    for (int64_t i = 0; i < span; i += WIDTH) {
+      const Whole number = nearest(product(floats(from + i), by));
+      const Whole upper = over256(plus(number, spread(128))), lower = minus(number, times256(upper));
+      narrow(to + i, upper);
+      narrow(to + of.filled + i, lower);
+      upper_sum = plus(upper_sum, upper);
+      lower_sum = plus(lower_sum, lower);
+    }
+    in.whole[(r * groups + g) * PARTS] = total(upper_sum);
+    in.whole[(r * groups + g) * PARTS + 1] = total(lower_sum);
+    in.scale[r * groups + g] = top / HIGHEST + lost(from, span);
+  }
+}
+
+void enter_row(const Matrix& of, const float* x, int64_t r, Entered& in) {
+  if (of.inputs == of.filled) return enter(of, x + r * of.inputs, r, in);
+  std::vector<float> row(of.filled, 0.0f);
+  std::copy_n(x + r * of.inputs, of.inputs, row.begin());
+  enter(of, row.data(), r, in);
+}
+
+// What a row's sums come to, where all its inputs share a scale.
+inline Lanes scaled(Whole upper, Whole lower, const int32_t* whole, float scale) {
+  if (BITS == 8) {  // levels count from 128
+    upper = minus(upper, spread(128 * whole[0]));
+    lower = minus(lower, spread(128 * whole[1]));
+  }
+  return product(fused(floats(upper), spread(256.0f), floats(lower)), spread(scale));
+}
+
+// The numbers of a row that a block has.
+inline void write(const Matrix& of, int64_t block, float* row, Lanes lanes) {
+  const int64_t first = block * WIDTH, count = std::min<int64_t>(WIDTH, of.outputs - first);
+  lanes = product(lanes, GROUPED ? spread(of.factor) : floats(of.scale + first));
+  std::memcpy(row + first, &lanes, count * sizeof(float));
 }
 
 // R rows with V blocks of outputs.
@@ -215,19 +247,13 @@ void tile(const Matrix& of, const Entered& in, int64_t row, int64_t block, float
             y[r][v] = fused(product(spread(sum), scale), half(of.lowest + at), y[r][v]);
           }
         } else {
-          y[r][v] = product(fused(floats(upper), spread(256.0f), floats(lower)), scale);
+          y[r][v] = scaled(sums[r][v][0], sums[r][v][1], whole, in.scale[row + r]);
         }
       }
     }
   }
-  for (int v = 0; v < V; ++v) {
-    const int64_t first = (block + v) * WIDTH, count = std::min<int64_t>(WIDTH, of.outputs - first);
-    const Lanes scale = GROUPED ? spread(of.factor) : floats(of.scale + first);
-    for (int r = 0; r < R; ++r) {
-      const Lanes lanes = product(y[r][v], scale);
-      std::memcpy(out + (row + r) * of.outputs + first, &lanes, count * sizeof(float));
-    }
-  }
+  for (int v = 0; v < V; ++v)
+    for (int r = 0; r < R; ++r) write(of, block + v, out + (row + r) * of.outputs, y[r][v]);
 }
 
 // R rows with the blocks from begin to end.
@@ -238,22 +264,82 @@ int64_t tiles(const Matrix& of, const Entered& in, int64_t row, int64_t begin, i
   return row + R;
 }
 
-void all(const Matrix& of, const float* x, int64_t rows, float* out, int64_t low, int64_t high) {
-  static thread_local Entered in;
+#if BY_TILES
+constexpr int STEP = 64;  // inputs of a tile
+constexpr int DEEP = 2;   // tiles of lines
+constexpr int BROAD = 2;  // blocks of outputs
+constexpr int FEWEST = 5;  // rows from which on tiles are faster
+
+// The sums of 32 lines with two blocks: `[DEEP * LINES, BROAD, WIDTH]`.
+void sum_tiles(const Matrix& of, const int8_t* lines, int64_t block, int blocks, int deep, int32_t* sums) {
+  const int64_t bytes = WIDTH * of.filled;
+  const uint8_t *first = of.levels + block * bytes, *second = blocks > 1 ? first + bytes : first;
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t k = 0; k < of.filled; k += STEP) {
+    _tile_loadd(4, lines + k, of.filled);
+    _tile_loadd(6, first + k * WIDTH, STEP);
+    _tile_dpbsud(0, 4, 6);
+    _tile_loadd(7, second + k * WIDTH, STEP);
+    _tile_dpbsud(1, 4, 7);
+    if (deep > 1) {
+      _tile_loadd(5, lines + LINES * of.filled + k, of.filled);
+      _tile_dpbsud(2, 5, 6);
+      _tile_dpbsud(3, 5, 7);
+    }
+  }
+  constexpr int64_t LINE = BROAD * WIDTH * sizeof(int32_t);
+  _tile_stored(0, sums, LINE);
+  _tile_stored(1, sums + WIDTH, LINE);
+  if (deep > 1) {
+    _tile_stored(2, sums + LINES * BROAD * WIDTH, LINE);
+    _tile_stored(3, sums + LINES * BROAD * WIDTH + WIDTH, LINE);
+  }
+}
+
+// The rows from begin to end with the blocks from low to high.
+void tiled(const Matrix& of, const Entered& in, int64_t begin, int64_t end, int64_t low, int64_t high, float* out) {
+  constexpr int TALL = DEEP * LINES / PARTS;
+  alignas(64) int32_t sums[DEEP * LINES * BROAD * WIDTH];
+  const WholeTiles tiles;
+  for (int64_t block = low; block < high; block += BROAD) {
+    const int blocks = static_cast<int>(std::min<int64_t>(BROAD, high - block));
+    for (int64_t row = begin; row < end; row += TALL) {
+      const int64_t count = std::min<int64_t>(TALL, end - row);
+      sum_tiles(of, &in.parts[row * PARTS * of.filled], block, blocks, count * PARTS > LINES ? DEEP : 1, sums);
+      for (int v = 0; v < blocks; ++v)
+        for (int64_t r = 0; r < count; ++r) {
+          const int32_t* upper = sums + (r * PARTS * BROAD + v) * WIDTH;
+          write(of, block + v, out + (row + r) * of.outputs,
+                scaled(load(upper), load(upper + BROAD * WIDTH), &in.whole[(row + r) * PARTS], in.scale[row + r]));
+        }
+    }
+  }
+}
+#endif
+
+// All rows with the blocks from low to high.
+void all(const Matrix& of, const Entered& in, int64_t rows, int64_t low, int64_t high, float* out) {
   for (int64_t top = 0; top < rows; top += ROWS) {
-    const int64_t count = std::min<int64_t>(ROWS, rows - top);
-    enter(of, x + top * of.inputs, count, in);
-    float* to = out + top * of.outputs;
+    const int64_t bottom = std::min<int64_t>(top + ROWS, rows);
+#if BY_TILES
+    if (bottom - top >= FEWEST && tiles_allowed() && of.filled % STEP == 0) {
+      tiled(of, in, top, bottom, low, high, out);
+      continue;
+    }
+#endif
     for (int64_t begin = low; begin < high; begin += BLOCKS) {
       const int64_t end = std::min(begin + BLOCKS, high);
-      for (int64_t row = 0; row < count;) {
-        switch (std::min<int64_t>(TALLEST, count - row)) {
-          case 1: row = tiles<1, 4>(of, in, row, begin, end, to); break;
-          case 2: row = tiles<2, 2>(of, in, row, begin, end, to); break;
-          case 3: row = tiles<3, TALLEST / 3>(of, in, row, begin, end, to); break;
-          case 4: row = tiles<4, 1>(of, in, row, begin, end, to); break;
-          case 5: row = tiles<5, 1>(of, in, row, begin, end, to); break;
-          default: row = tiles<6, 1>(of, in, row, begin, end, to);
+      for (int64_t row = top; row < bottom;) {
+        switch (std::min<int64_t>(TALLEST, bottom - row)) {
+          case 1: row = tiles<1, 4>(of, in, row, begin, end, out); break;
+          case 2: row = tiles<2, 2>(of, in, row, begin, end, out); break;
+          case 3: row = tiles<3, TALLEST / 3>(of, in, row, begin, end, out); break;
+          case 4: row = tiles<4, 1>(of, in, row, begin, end, out); break;
+          case 5: row = tiles<5, 1>(of, in, row, begin, end, out); break;
+          default: row = tiles<6, 1>(of, in, row, begin, end, out);
         }
       }
     }
@@ -264,9 +350,20 @@ void all(const Matrix& of, const float* x, int64_t rows, float* out, int64_t low
 
 // x: [rows, inputs]; out: [rows, outputs]. threads: at most.
 extern "C" void multiply(const Matrix* of, const float* x, float* out, int64_t rows, int64_t threads) {
+  static thread_local Entered entered;
+  Entered& in = entered;  // of this thread, for all
   const int64_t blocks = (of->outputs + WIDTH - 1) / WIDTH;
   if (of->outputs * of->inputs * rows < SMALL) threads = 1;
-#pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
-  for (int64_t t = 0; t < threads; ++t) all(*of, x, rows, out, blocks * t / threads, blocks * (t + 1) / threads);
+  make_room(*of, rows, in);
+  if (rows == 1) enter_row(*of, x, 0, in);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    if (rows > 1) {
+#pragma omp for schedule(static)
+      for (int64_t r = 0; r < rows; ++r) enter_row(*of, x, r, in);
+    }
+#pragma omp for schedule(static, 1)
+    for (int64_t t = 0; t < threads; ++t) all(*of, in, rows, blocks * t / threads, blocks * (t + 1) / threads, out);
+  }
 }
 #endif

@@ -175,7 +175,7 @@ def test_blocks_give_what_their_steps_give_and_a_row_the_same_alone(name: str, d
     assert torch.equal(all_logits(model, [([token], None) for token in CHAIN]), found[: len(CHAIN)])
     right = all_logits(stepwise(model_of(name)), fed)
     mine, theirs = (float((rows.float() - right).norm()) for rows in (found, all_logits(stepwise(model), fed)))
-    assert 0 < mine < (1e-5 * right.norm() if dtype == torch.float32 else 1.1 * theirs)
+    assert 0 < mine < (1e-5 * right.norm() if dtype == torch.float32 else 2 * theirs)
 
 
 @pytest.mark.parametrize("blocks", [False, True])
