@@ -108,7 +108,7 @@ class RecurrentForward:
         joined = torch.cat([left, right], dim=-1)
         base = right if self.config.normed_residual else feature
         x, read = (base, joined) if self.fc is None else (self.fc(joined), None)
-        *_, state = self.blocks.run(x, positions, mask, cache, read)
+        state = self.blocks.run(x, positions, mask, cache, read)[len(self.blocks.layers)]
         return self._normed(state) if self.config.normed_feedback else state
 
     def logits(self, state: Tensor) -> Tensor:

@@ -126,7 +126,7 @@ class OnePassForward:
         """
         first = F.embedding(tokens, self.embedding).unsqueeze(1)
         x = torch.cat([first, self.mask.expand(len(tokens), self.rows - 1, -1)], dim=1).flatten(0, 1)
-        *_, state = self.blocks.run(x, positions, mask, cache)
+        state = self.blocks.run(x, positions, mask, cache)[len(self.blocks.layers)]
         normed = self.norm(state)
         return normed.view(len(tokens), self.rows, -1)[:, 1:].flatten(0, 1) if self.config.fills else normed
 

@@ -1,7 +1,7 @@
-// A block of a decoder over flat rows, in one call: norms, products, the rotary turn, attention, and the gated MLP.
+// Blocks of a decoder over flat rows, in one call: norms, products, the rotary turn, attention, and the gated MLP.
 //
 // Products and attention are other kernels of ours, whose addresses a block has. What lies between them is computed
-// here in float32, row by row: no row depends on another. Rows are stored as NUMBER between blocks and in the cache.
+// here in float32, row by row: no row depends on another. Rows come and go as NUMBER, and so does what the cache has.
 #include "lanes.h"
 
 #include <algorithm>
@@ -40,14 +40,27 @@ struct Rows {
   int64_t count, row_step, head_step, head_rows, threads;
 };
 
+// A block in a forward. state: `[rows, width]`, where the rows behind it go, or null.
+struct Call {
+  const Block* block;
+  const Rows* rows;
+  const void* layout;
+  NUMBER *keys, *values, *state;
+};
+
 namespace {
 
 constexpr int64_t SMALL = 16;  // rows that one thread prepares sooner than two begin
 
 struct Scratch {
-  std::vector<float> read, raw, gated, held;
+  std::vector<float> held, read, raw, gated;
   std::vector<NUMBER> query, attended;
 };
+
+template <class T>
+inline void grow(std::vector<T>& to, int64_t count) {
+  if (static_cast<int64_t>(to.size()) < count) to.resize(count);
+}
 
 template <class Each>
 void each_row(const Rows& rows, const Each& each) {
@@ -55,10 +68,9 @@ void each_row(const Rows& rows, const Each& each) {
   for (int64_t row = 0; row < rows.count; ++row) each(row);
 }
 
-template <class T>
-inline float* wide(std::vector<float>& to, const T* from, int64_t count) {
-  for (int64_t i = 0; i < count; i += WIDTH) store(&to[i], load(from + i));
-  return to.data();
+template <class From, class To>
+inline void copy(const From* from, To* to, int64_t count) {
+  for (int64_t i = 0; i < count; i += WIDTH) store(to + i, load(from + i));
 }
 
 inline float total(Lanes lanes) {
@@ -68,12 +80,8 @@ inline float total(Lanes lanes) {
 }
 
 // A row by the norm; from and to may be the same.
-template <class T>
-inline void normed(const Norm& norm, const T* from, float* to, int64_t width) {
-  if (norm.weight == nullptr) {
-    for (int64_t i = 0; i < width; i += WIDTH) store(to + i, load(from + i));
-    return;
-  }
+inline void normed(const Norm& norm, const float* from, float* to, int64_t width) {
+  if (norm.weight == nullptr) return copy(from, to, width);
   Lanes squares{};
   for (int64_t i = 0; i < width; i += WIDTH) squares += load(from + i) * load(from + i);
   const float scale = 1.0f / std::sqrt(total(squares) / width + norm.eps);
@@ -95,38 +103,37 @@ inline Lanes activation(Lanes x, bool gelu) {  // GELU(x) by tanh is x * sigmoid
   return x * sigmoid(by);
 }
 
+// One block over the rows that the scratch holds.
 class Forward {
  public:
-  Forward(const Block& block, const Rows& rows, Scratch& scratch) : of(block), rows(rows), at(scratch) {
-    const int64_t mixed = of.qkv.outputs, n = rows.count;
-    at.read.resize(n * std::max({of.width, of.inputs, of.heads * of.dim}));
-    at.raw.resize(n * std::max({mixed, of.gate_up.outputs, of.width}));
-    at.gated.resize(n * of.gate_up.outputs / 2);
-    at.held.resize(n * of.width);
-    at.query.resize(n * of.heads * of.dim);
-    at.attended.resize(n * of.heads * of.dim);
+  Forward(const Call& call, Scratch& scratch) : call(call), of(*call.block), rows(*call.rows), at(scratch) {
+    const int64_t n = rows.count, heads = of.heads * of.dim;
+    grow(at.held, n * of.width);
+    grow(at.read, n * std::max({of.width, of.inputs, heads}));
+    grow(at.raw, n * std::max({of.qkv.outputs, of.gate_up.outputs, of.width}));
+    grow(at.gated, n * of.gate_up.outputs / 2);
+    grow(at.query, n * heads);
+    grow(at.attended, n * heads);
   }
 
-  // read: what the first product reads instead of a norm of x, or null.
-  void run(const void* layout, const NUMBER* x, const NUMBER* read, NUMBER* keys, NUMBER* values, NUMBER* out) {
+  // x: rows that the scratch does not hold yet, or null. read: what the first product reads instead of a norm of them.
+  void run(const NUMBER* x, const NUMBER* read) {
     each_row(rows, [&](int64_t row) {
-      wide_row(x + row * of.width, &at.held[row * of.width]);
-      if (read != nullptr) {
-        normed(Norm{}, read + row * of.inputs, &at.read[row * of.inputs], of.inputs);
-      } else {
-        normed(of.attention_norm, &at.held[row * of.width], &at.read[row * of.width], of.width);
-      }
+      float* held = &at.held[row * of.width];
+      if (x != nullptr) copy(x + row * of.width, held, of.width);
+      if (read == nullptr) return normed(of.attention_norm, held, &at.read[row * of.width], of.width);
+      copy(read + row * of.inputs, &at.read[row * of.inputs], of.inputs);
     });
     multiply(of.qkv, at.read);
-    each_row(rows, [&](int64_t row) { turn(row, keys, values); });
-    of.attend(layout, at.query.data(), keys, values, at.attended.data());
+    each_row(rows, [&](int64_t row) { turn(row); });
+    of.attend(call.layout, at.query.data(), call.keys, call.values, at.attended.data());
     each_row(rows, [&](int64_t row) {
       const int64_t heads = of.heads * of.dim;
-      normed(Norm{}, &at.attended[row * heads], &at.read[row * heads], heads);
+      copy(&at.attended[row * heads], &at.read[row * heads], heads);
     });
     multiply(of.out, at.read);
     each_row(rows, [&](int64_t row) {
-      float* held = add(row, of.out, of.attention_after);
+      const float* held = add(row, of.out, of.attention_after);
       normed(of.mlp_norm, held, &at.read[row * of.width], of.width);
     });
     multiply(of.gate_up, at.read);
@@ -134,28 +141,25 @@ class Forward {
     multiply(of.down, at.gated);
     each_row(rows, [&](int64_t row) {
       const float* held = add(row, of.down, of.mlp_after);
-      for (int64_t i = 0; i < of.width; i += WIDTH) store(out + row * of.width + i, load(held + i));
+      if (call.state != nullptr) copy(held, call.state + row * of.width, of.width);
     });
   }
 
  private:
-  void wide_row(const NUMBER* from, float* to) { normed(Norm{}, from, to, of.width); }
-
   void multiply(const Product& product, const std::vector<float>& x) {
     product.multiply(product.matrix, x.data(), at.raw.data(), rows.count, rows.threads);
   }
 
   // Heads of a row by their norms and by its position, to where they go.
-  void turn(int64_t row, NUMBER* keys, NUMBER* values) {
+  void turn(int64_t row) {
     float* mixed = &at.raw[row * of.qkv.outputs];
     biased(of.qkv, mixed);
     for (int64_t h = 0; h < of.heads + of.kv_heads; ++h, mixed += of.dim) {
       const bool query = h < of.heads;
       normed(query ? of.q_norm : of.k_norm, mixed, mixed, of.dim);
-      turned(row, mixed, query ? &at.query[(row * of.heads + h) * of.dim] : keys + place(row, h - of.heads));
+      turned(row, mixed, query ? &at.query[(row * of.heads + h) * of.dim] : call.keys + place(row, h - of.heads));
     }
-    for (int64_t h = 0; h < of.kv_heads; ++h, mixed += of.dim)
-      for (int64_t i = 0; i < of.dim; i += WIDTH) store(values + place(row, h) + i, load(mixed + i));
+    for (int64_t h = 0; h < of.kv_heads; ++h, mixed += of.dim) copy(mixed, call.values + place(row, h), of.dim);
   }
 
   void turned(int64_t row, const float* head, NUMBER* to) {
@@ -187,6 +191,7 @@ class Forward {
       store(to + i, activation(load(both + i), of.gelu) * load(both + inner + i));
   }
 
+  const Call& call;
   const Block& of;
   const Rows& rows;
   Scratch& at;
@@ -194,9 +199,8 @@ class Forward {
 
 }  // namespace
 
-// x, out: [rows, width]; read: [rows, inputs] or null; keys, values: a layer's buffers.
-extern "C" void run(const Block* block, const Rows* rows, const void* layout, const NUMBER* x, const NUMBER* read,
-                    NUMBER* keys, NUMBER* values, NUMBER* out) {
+// x: [rows, width], what enters the first block; read: [rows, inputs], what its first product reads, or null.
+extern "C" void run(const Call* calls, int64_t count, const NUMBER* x, const NUMBER* read) {
   static thread_local Scratch scratch;
-  Forward(*block, *rows, scratch).run(layout, x, read, keys, values, out);
+  for (int64_t i = 0; i < count; ++i) Forward(calls[i], scratch).run(i ? nullptr : x, i ? nullptr : read);
 }

@@ -1,6 +1,6 @@
 """Blocks of a decoder on a CPU, each in one call of C++: see `block.cpp`. Products and attention are other kernels."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from ctypes import Structure, addressof, c_float, c_int64, c_void_p, cast
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,8 +17,8 @@ from sampling.forward.models.steps import GELU_TANH, BlockShape, Destination, No
 if TYPE_CHECKING:
     from sampling.forward.models.blocks import Layer, RotaryTable
 
-Run = Callable[[int, int, int, int, int | None, int, int, int], None]
-"""Of the addresses of a block, of its rows, of a layout, of what enters, of keys and values, and of what is filled."""
+Run = Callable[[Any, int, int, int | None], None]
+"""Of the calls and how many they are, and of the addresses of what enters."""
 
 
 class _Product(Structure):
@@ -59,6 +59,12 @@ class _Rows(Structure):
     )
 
 
+class _Call(Structure):
+    """`Call` of `block.cpp`."""
+
+    _fields_ = tuple((name, c_void_p) for name in ("block", "rows", "layout", "keys", "values", "state"))
+
+
 class NativeLayer(NamedTuple):
     """A block as C++ takes it. held: what it points to."""
 
@@ -83,30 +89,38 @@ class NativeBlocks:
         return NativeBlocks(self._run, self._layers[:1], self._heads)
 
     def run(
-        self, x: Tensor, positions: Tensor, places: Sequence[Destination], read: Tensor | None = None
-    ) -> Iterator[Tensor]:
-        """See `Blocks.run`. places: where the rows of each layer go, and by what they attend."""
+        self, x: Tensor, positions: Tensor, places: Sequence[Destination], read: Tensor | None, hidden: Collection[int]
+    ) -> dict[int, Tensor]:
+        """The states `[n, H]` behind the last block and those asked for: see `Blocks.run`.
+
+        places: where the rows of each layer go, and by what they attend.
+        """
         x = x.contiguous()
         read = None if read is None else read.to(x.dtype).contiguous()
-        for layer, to in zip(self._layers, places, strict=True):
+        last, states = len(self._layers), dict[int, Tensor]()
+        rows, calls = dict[int, _Rows](), (_Call * last)()
+        for number, (layer, to) in enumerate(zip(self._layers, places, strict=True), start=1):
             assert to.varlen is not None, "rows of native blocks attend by our kernel"
-            rows = _Rows(
-                positions.data_ptr(),
-                to.places.data_ptr(),
-                len(x),
-                to.row_step,
-                to.head_step,
-                to.head_rows,
-                torch.get_num_threads(),
+            if number == last or number in hidden:
+                states[number] = torch.empty_like(x)
+            if id(to.places) not in rows:
+                rows[id(to.places)] = _rows(positions, to)
+            calls[number - 1] = _Call(
+                addressof(layer.block),
+                addressof(rows[id(to.places)]),
+                to.varlen.layout(self._heads, self._heads * layer.block.dim, to.keys, layer.scores),
+                to.keys.data_ptr(),
+                to.values.data_ptr(),
+                states[number].data_ptr() if number in states else None,
             )
-            by_row = self._heads * layer.block.dim
-            layout = to.varlen.layout(self._heads, by_row, to.keys, layer.scores)
-            out = torch.empty_like(x)
-            fed = x.data_ptr(), None if read is None else read.data_ptr()
-            stored = to.keys.data_ptr(), to.values.data_ptr()
-            self._run(addressof(layer.block), addressof(rows), layout, *fed, *stored, out.data_ptr())
-            x, read = out, None
-            yield x
+        self._run(calls, last, x.data_ptr(), None if read is None else read.data_ptr())
+        return states
+
+
+def _rows(positions: Tensor, to: Destination) -> _Rows:
+    """Layers that store by the same places lie alike in their buffers."""
+    steps = to.row_step, to.head_step, to.head_rows
+    return _Rows(positions.data_ptr(), to.places.data_ptr(), len(positions), *steps, torch.get_num_threads())
 
 
 def native_blocks(layers: Sequence["Layer"], tables: Sequence["RotaryTable"], shape: BlockShape) -> NativeBlocks | None:
@@ -179,5 +193,5 @@ def _made(number: str) -> Run | None:
 
 def _loaded(number: str) -> Run:
     run = library("block", NUMBER=number).run
-    run.argtypes, run.restype = [c_void_p] * 8, None
+    run.argtypes, run.restype = [c_void_p, c_int64, c_void_p, c_void_p], None
     return run

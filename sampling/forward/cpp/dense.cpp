@@ -126,7 +126,7 @@ void sum_tiles(const Matrix& of, const bfloat16* lines, int64_t block, int block
 void tiled(const Matrix& of, const bfloat16* lines, int64_t rows, int64_t low, int64_t high, float* out) {
   constexpr int TALL = DEEP * LINES;
   alignas(64) float sums[TALL * BROAD * WIDTH];
-  const WholeTiles tiles;
+  const Tiles shaped(rows);
   for (int64_t block = low; block < high; block += BROAD) {
     const int blocks = static_cast<int>(std::min<int64_t>(BROAD, high - block));
     for (int64_t row = 0; row < rows; row += TALL) {
@@ -141,10 +141,14 @@ void tiled(const Matrix& of, const bfloat16* lines, int64_t rows, int64_t low, i
 
 bool by_tiles(const Matrix& of, const float* x, float* out, int64_t rows, int64_t threads) {
   if (!of.rounds || !tiles_allowed()) return false;
-  static thread_local std::vector<bfloat16> entered;
+  struct alignas(64) Line {
+    bfloat16 numbers[STEP];
+  };
+  static thread_local std::vector<Line> entered;
   const int64_t blocks = (of.outputs + WIDTH - 1) / WIDTH;
-  if (static_cast<int64_t>(entered.size()) < (rows + LINES) * of.filled) entered.resize((rows + LINES) * of.filled);
-  bfloat16* lines = entered.data();  // of this thread, for all
+  const size_t needed = (rows + LINES) * (of.filled / STEP);
+  if (entered.size() < needed) entered.resize(needed);
+  bfloat16* lines = entered.data()->numbers;  // of this thread, for all
   if (rows == 1) enter(of, x, 0, lines);
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {

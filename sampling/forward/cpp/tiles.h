@@ -1,5 +1,6 @@
 // Products of tiles by AMX: 16 lines of 64 bytes by 16 outputs, where the CPU has them and the system lets us.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -19,19 +20,22 @@ inline bool tiles_allowed() {  // asked for once a process
   return allowed;
 }
 
-// All eight tiles whole, for as long as this lives.
-class WholeTiles {
+// The shapes of tiles, for as long as this lives: sums in 0 to 3, lines in 4 and 5, weights in 6 and 7. Of one tile of
+// lines or two so many are there: what is not there costs nothing.
+class Tiles {
  public:
-  WholeTiles() {
+  explicit Tiles(int64_t lines) {
     struct {
       uint8_t palette = 1, start = 0, none[14] = {};
       uint16_t bytes[16] = {};
       uint8_t lines[16] = {};
     } shape;
-    for (int t = 0; t < 8; ++t) shape.bytes[t] = 64, shape.lines[t] = LINES;
+    const uint8_t first = std::min<int64_t>(LINES, lines), second = std::max<int64_t>(1, std::min<int64_t>(LINES, lines - LINES));
+    const uint8_t there[8] = {first, first, second, second, first, second, LINES, LINES};
+    for (int t = 0; t < 8; ++t) shape.bytes[t] = 64, shape.lines[t] = there[t];
     _tile_loadconfig(&shape);
   }
-  ~WholeTiles() { _tile_release(); }
+  ~Tiles() { _tile_release(); }
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Attention of rows over columns of their own, on a CPU. A row's sums have an order that nothing beside it changes.
 //
-// Columns are counted as a row sees them. 16 of them are a tile and 256 a part. Scores of a tile are summed over the
+// Columns are counted as a row sees them. 16 of them are a tile and 128 a part. Scores of a tile are summed over the
 // dimensions one by one. A part has its largest score, its sum of weights, and its weighted values. Parts are joined
 // from the first to the last (Milakov and Gimelshein, https://arxiv.org/abs/1805.02867).
 #include "lanes.h"
@@ -11,7 +11,7 @@
 
 namespace {
 
-constexpr int PART = 256;
+constexpr int PART = 128;
 constexpr int TILES = 2;   // that are scored at once
 constexpr int ROWS = 4;    // that read a tile at once
 constexpr int BLOCK = 48;  // most query rows of a task

@@ -106,9 +106,14 @@ struct Matrix {
   float factor;            // GROUPED: of steps and lowest values
 };
 
+struct alignas(64) Line {
+  int8_t bytes[64];
+};
+
 // Rows that have entered.
 struct Entered {
-  std::vector<int8_t> parts;   // [rows, PARTS, filled]
+  std::vector<Line> lines;     // room for the parts
+  int8_t* parts;               // [rows, PARTS, filled]
   std::vector<int32_t> whole;  // [rows, groups, PARTS], the sums of its numbers
   std::vector<float> scale;    // [rows, groups]
 };
@@ -146,7 +151,8 @@ inline float lost(const float* from, int64_t count) {
 void make_room(const Matrix& of, int64_t rows, Entered& in) {
   constexpr int SPARE = 16;
   const size_t groups = rows * (of.filled / (GROUPED ? GROUP : of.filled)), parts = (rows + SPARE) * PARTS * of.filled;
-  if (in.parts.size() < parts) in.parts.resize(parts);
+  if (in.lines.size() * sizeof(Line) < parts) in.lines.resize(parts / sizeof(Line) + 1);
+  in.parts = in.lines.data()->bytes;
   if (in.scale.size() < groups) {
     in.whole.resize(groups * PARTS);
     in.scale.resize(groups);
@@ -303,7 +309,7 @@ void sum_tiles(const Matrix& of, const int8_t* lines, int64_t block, int blocks,
 void tiled(const Matrix& of, const Entered& in, int64_t begin, int64_t end, int64_t low, int64_t high, float* out) {
   constexpr int TALL = DEEP * LINES / PARTS;
   alignas(64) int32_t sums[DEEP * LINES * BROAD * WIDTH];
-  const WholeTiles tiles;
+  const Tiles shaped((end - begin) * PARTS);
   for (int64_t block = low; block < high; block += BROAD) {
     const int blocks = static_cast<int>(std::min<int64_t>(BROAD, high - block));
     for (int64_t row = begin; row < end; row += TALL) {

@@ -5,7 +5,7 @@ product, gate and up another; rotary embeddings come from a table; keys and valu
 cache, which attends.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, overload
@@ -121,11 +121,16 @@ class Blocks:
         mask: Tensor | None,
         cache: "Attending",
         read: Tensor | None = None,
-    ) -> Iterator[Tensor]:
-        """The state `[n, H]` after each block. `read`: what the first attention reads instead of its norm of x."""
+        hidden: Collection[int] = (),
+    ) -> dict[int, Tensor]:
+        """The states `[n, H]` behind the last block, and behind those asked for: by number, 1 is the first block.
+
+        read: what the first attention reads instead of its norm of x.
+        """
         if self.native is not None and (places := places_of(cache)) is not None:
-            return self.native.run(x, positions, places, read)
-        return self.run_stepwise(x, positions, mask, cache, read)
+            return self.native.run(x, positions, places, read, hidden)
+        states = enumerate(self.run_stepwise(x, positions, mask, cache, read), start=1)
+        return {number: state for number, state in states if number == len(self.layers) or number in hidden}
 
     def run_stepwise(
         self,
@@ -135,7 +140,7 @@ class Blocks:
         cache: "Attending",
         read: Tensor | None = None,
     ) -> Iterator[Tensor]:
-        """`run`, a product and a step after the other."""
+        """The state after each block, a product and a step after the other."""
         turns = self.turns(positions)
         masks = None if mask is None else Masks(folded_mask(mask, self.shape.heads // self.shape.kv_heads))
         steps, first, parallel = self.steps, self.layers[0], self.shape.parallel

@@ -187,7 +187,7 @@ def examples(blocks: Blocks) -> Formulas:
     cache = RollbackCache(len(blocks.layers), cos.device, cos.dtype)
     x = torch.randn(ROWS, len(norm.weight), generator=torch.Generator().manual_seed(0)).to(cos)
     positions = torch.arange(ROWS, device=x.device)
-    for _ in replace(blocks, compiled=formulas).run(x, positions, cache.mask(ROWS), cache):
+    for _ in replace(blocks, compiled=formulas).run_stepwise(x, positions, cache.mask(ROWS), cache):
         pass
     return formulas
 

@@ -157,10 +157,8 @@ class LeanModel:
         if self.embedding_scale != 1.0:
             x = x * self.embedding_scale
         states = {0: x} if 0 in hidden else {}
-        for index, state in enumerate(self.blocks.run(x, positions, mask, cache), start=1):
-            x = state
-            if index in hidden and index < self.num_layers:
-                states[index] = x
+        states |= self.blocks.run(x, positions, mask, cache, hidden=hidden)
+        x = states.pop(self.num_layers)
         none = isinstance(rows, int) and not rows
         if none and self.num_layers not in hidden:
             return x.new_empty(0, self.vocab_size), states

@@ -1,6 +1,6 @@
 """Whether blocks in C++ give what their steps give, on a few rows by the first of them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -14,7 +14,7 @@ from sampling.forward.models.blocks import Blocks, places_of
 _ROWS = 5
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.02}
 
-Run = Callable[[Tensor, Tensor, RowsCache, Tensor | None], Iterator[Tensor]]
+Run = Callable[[Tensor, Tensor, RowsCache, Tensor | None], Tensor]
 
 
 @torch.inference_mode()
@@ -25,11 +25,12 @@ def fault(blocks: Blocks, native: NativeBlocks) -> str | None:
     x, read = (torch.randn(_ROWS, width, generator=chance).to(like) for width in (first.width, first.inputs))
     entering = x, None if first.inputs == first.width else read
 
-    def in_native(x: Tensor, positions: Tensor, cache: RowsCache, read: Tensor | None) -> Iterator[Tensor]:
-        return first.run(x, positions, places_of(cache) or [], read)
+    def in_native(x: Tensor, positions: Tensor, cache: RowsCache, read: Tensor | None) -> Tensor:
+        return first.run(x, positions, places_of(cache) or [], read, ())[1]
 
-    def in_steps(x: Tensor, positions: Tensor, cache: RowsCache, read: Tensor | None) -> Iterator[Tensor]:
-        return one.run_stepwise(x, positions, None, cache, read)
+    def in_steps(x: Tensor, positions: Tensor, cache: RowsCache, read: Tensor | None) -> Tensor:
+        (state,) = one.run_stepwise(x, positions, None, cache, read)
+        return state
 
     found, expected = (_fed(one, run, *entering, [_ROWS]) for run in (in_native, in_steps))
     error = float((found - expected).float().norm() / expected.float().norm())
@@ -46,6 +47,6 @@ def _fed(blocks: Blocks, run: Run, x: Tensor, read: Tensor | None, sizes: Sequen
     reads = [None] * len(sizes) if read is None else read.split(list(sizes))
     for rows, entering in zip(x.split(list(sizes)), reads, strict=True):
         positions, _ = slot.lay_out(len(rows))
-        states += run(rows, positions, cache, entering)
+        states.append(run(rows, positions, cache, entering))
         slot.advance(len(rows))
     return torch.cat(states)

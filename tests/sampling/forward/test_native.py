@@ -247,9 +247,9 @@ def test_blocks_that_are_not_right_are_not_used(
     def faulty(number: str) -> Callable[..., None]:
         right = honest(number)
 
-        def run(*addresses: int) -> None:
-            right(*addresses)
-            c_float.from_address(addresses[-1]).value += 100.0 if fault == 1.0 else fault * next(calls)
+        def run(given: Any, layers: int, *fed: Any) -> None:
+            right(given, layers, *fed)
+            c_float.from_address(given[layers - 1].state).value += 100.0 if fault == 1.0 else fault * next(calls)
 
         return run
 
