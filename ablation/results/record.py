@@ -145,8 +145,8 @@ class Record:
     other_cores: float | None = column("cores", "kept busy by others, guests of the hypervisor too; null within 0.2 s")
     kernel: str | None = column(
         "",
-        "what computed the target's products: `packed` or `plain` on a CPU; null on a GPU and of encoder-decoder "
-        "models, where there is no choice. What `draft_weights auto` came to is in `settings`",
+        "what computed the target's products: `own`, `packed` or `plain` on a CPU; null on a GPU and of "
+        "encoder-decoder models, where there is no choice. What `draft_weights auto` came to is in `settings`",
     )
     target_weights: str | None = column(
         "",
@@ -264,7 +264,8 @@ class Record:
         "`every_row` (states kept behind each row), `reread` (the model reads again); null without states",
     )
     own_kernels: str | None = column(
-        "", "what our kernels compute, Triton on CUDA and C++ on CPUs: `attention`, `steps`, `products`; null for none"
+        "",
+        "what our kernels compute, Triton or C++: `blocks`, `attention`, `steps`, `products`; null for none",
     )
     forced: int | None = metric("tokens", "drafts that a grammar forced (docs/grammar.md); null without a grammar")
     grammar_ms: float | None = metric(

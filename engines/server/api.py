@@ -5,6 +5,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -40,7 +41,7 @@ class Api:
 
     def get(self, path: str, patience_s: float = _PATIENCE_S) -> bytes:
         """The content of a page. Raises `UserError`."""
-        with self._answer("GET", path, patience_s=patience_s) as response:
+        with self._refused(path), self._answer("GET", path, patience_s=patience_s) as response:
             return response.read(_MOST_BYTES)
 
     def reach(self, path: str) -> None:
@@ -53,8 +54,14 @@ class Api:
 
     def events(self, path: str, body: Mapping[str, Any]) -> Iterator[Told]:
         """The objects of a stream of server-sent events, as they arrive. Raises `UserError`."""
-        try:
+        with self._refused(path):
             yield from self._events(path, body)
+
+    @contextmanager
+    def _refused(self, path: str) -> Iterator[None]:
+        """What breaks off in between as a `UserError`, which names the page."""
+        try:
+            yield
         except UserError:
             raise
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -86,14 +93,11 @@ class Api:
         parts = urlsplit(self.url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {self.key}"} if self.key else {})}
-        try:
-            connection = kind(parts.netloc, timeout=patience_s)
-            connection.connect()
-            OPEN.add(connection.sock)
-            connection.request(method, parts.path.rstrip("/") + path, body, headers)
-            response = connection.getresponse()
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise UserError(f"{self.url}{path}: {first_line(error)}") from None
+        connection = kind(parts.netloc, timeout=patience_s)
+        connection.connect()
+        OPEN.add(connection.sock)
+        connection.request(method, parts.path.rstrip("/") + path, body, headers)
+        response = connection.getresponse()
         if response.status >= 400:
             message = _refusal(response.read(_MOST_BYTES))
             hint = f"; {KEY} in the environment is the key that is sent" if response.status in (401, 403) else ""

@@ -34,8 +34,8 @@ class LoadOptions:
     embedding is the same whatever the length, else what its config.json says.
     kernel: what computes products on a CPU; auto: what was found to be faster on this machine.
     compile: whether what lies between the products is compiled, once for a model; auto: where weights are rounded on a
-    CPU and a C++ compiler is found. Unless it is off, our own kernels compute what they can: attention and rounded
-    products on a CPU with a compiler, and on CUDA what docs/gpu.md says.
+    CPU, a C++ compiler is found, and blocks are not ours. Unless it is off, our own kernels compute what they can: on a
+    CPU with a compiler whole blocks, products and attention, and on CUDA what docs/gpu.md says.
     graphs: forwards of fixed shapes and addresses, captured as CUDA graphs; auto: on CUDA. On a CPU `on` calls the same
     forwards as they are, which is slower and shows that they give the same answers.
     batch_invariant: whether a row of the target has the same bits whatever is fed with it, so that greedy output is

@@ -4,6 +4,8 @@ import json
 import math
 import shlex
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -154,3 +156,22 @@ def test_an_answer_without_an_end_is_given_up(endless: bytes, monkeypatch: pytes
     monkeypatch.setattr(api, "_MOST_BYTES", 20_000)
     with server({0: endless}) as url, refused("20,000"):
         list(Api(url).events("/v1/completions", {}))
+
+
+def test_a_page_that_breaks_off_is_refused_with_its_address() -> None:
+    """The connection is reset in the middle of the content."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            connection.recv(10_000)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with refused(f"{url}/v1/models"):
+            Api(url).get("/v1/models")
+        answering.join()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from utils.numbers.argmax import _block, argmax
+from utils.numbers.argmax import argmax
 
 
 @pytest.mark.parametrize("count", [1, 300, 4097, 8192, 32000, 49152, 50257, 151936, 65537])
@@ -20,5 +20,7 @@ def test_the_first_of_the_largest(count: int) -> None:
     assert argmax(numbers[:0]).shape == (0,)
 
 
-def test_blocks_are_about_as_many_as_they_are_wide() -> None:
-    assert [_block(count) for count in (300, 49152, 50257, 65537, 151936)] == [0, 192, 29, 0, 128]
+@pytest.mark.parametrize("format", [torch.float64, torch.float16, torch.int64, torch.bool])
+def test_other_numbers(format: torch.dtype) -> None:
+    numbers = torch.tensor([[0, 1, 1], [3, 2, 3]]).to(format)
+    assert argmax(numbers).tolist() == numbers.int().argmax(-1).tolist()

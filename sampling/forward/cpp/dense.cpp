@@ -140,7 +140,7 @@ void tiled(const Matrix& of, const bfloat16* lines, int64_t rows, int64_t low, i
 }
 
 bool by_tiles(const Matrix& of, const float* x, float* out, int64_t rows, int64_t threads) {
-  if (!of.rounds || !tiles_allowed()) return false;
+  if (!of.rounds || rows == 0 || !tiles_allowed()) return false;
   struct alignas(64) Line {
     bfloat16 numbers[STEP];
   };

@@ -5,6 +5,7 @@ A row comes out alike, bit for bit, whatever is fed with it. See `varlen.cpp`.
 
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import Structure, addressof, c_float, c_int64, c_void_p
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -49,14 +50,13 @@ class VarlenAttention:
     """
 
     def __init__(self, kernel: Attend, feeds: Sequence[FedRows], table: Tensor) -> None:
-        counts = torch.cat([_leading(feed) for feed in feeds])
         further = [columns for feed in feeds for columns in _further(feed)]
         self._kernel = kernel
         self._tensors = {
-            "firsts": _whole([0, *accumulate(feed.count for feed in feeds)]),
-            "counts": counts,
-            "more_at": _whole([0, *accumulate(map(len, further))]),
-            "more": _whole([column for columns in further for column in columns]),
+            "firsts": _bounds(tuple([feed.count for feed in feeds])),
+            "counts": _leading(feeds[0]) if len(feeds) == 1 else torch.cat([_leading(feed) for feed in feeds]),
+            "more_at": _bounds(tuple(map(len, further))),
+            "more": _NONE if not any(further) else _whole([column for columns in further for column in columns]),
             "table": table,
         }
         self._layouts: dict[tuple[Any, ...], _Layout] = {}
@@ -120,3 +120,12 @@ def _further(feed: FedRows) -> Iterator[Sequence[int]]:
 
 def _whole(numbers: Sequence[int]) -> Tensor:
     return torch.tensor(numbers, dtype=torch.int32)
+
+
+@lru_cache(maxsize=256)
+def _bounds(sizes: tuple[int, ...]) -> Tensor:
+    """Where parts of these sizes begin, one behind the other, and the last ends."""
+    return _whole([0, *accumulate(sizes)])
+
+
+_NONE = _whole([])

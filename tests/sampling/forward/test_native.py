@@ -76,6 +76,7 @@ def test_a_product_is_that_of_its_weights_and_a_row_the_same_in_any_company(
         assert torch.equal(layer(x), whole)
     finally:
         torch.set_num_threads(threads)
+    assert layer(x[:0]).shape == (0, outputs)
     back = layer.with_kernel(DenseLinear)
     assert isinstance(back, DenseLinear) and torch.equal(back.weight, weight) and torch.equal(back.bias, bias)
 
