@@ -264,8 +264,7 @@ class Record:
         "`every_row` (states kept behind each row), `reread` (the model reads again); null without states",
     )
     own_kernels: str | None = column(
-        "",
-        "what our kernels compute, Triton or C++: `blocks`, `attention`, `steps`, `products`; null for none",
+        "", "what our kernels compute, Triton or C++: `blocks`, `attention`, `steps`, `products`; null for none"
     )
     forced: int | None = metric("tokens", "drafts that a grammar forced (docs/grammar.md); null without a grammar")
     grammar_ms: float | None = metric(
