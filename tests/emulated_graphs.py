@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from utils.device import graphed
-from utils.numbers import largest
+from utils.numbers import argmax, largest
 
 READS = {
     *("_local_scalar_dense", "equal", "nonzero", "masked_select", "is_nonzero", "_unique2", "unique_dim", "bincount"),
@@ -176,4 +176,5 @@ def emulate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphed, "captures", lambda device: True)
     monkeypatch.setattr(graphed, "_broken", [])
     monkeypatch.setattr(largest, "_by_numpy", lambda numbers, count: False)  # a card's numbers are never numpy's
+    monkeypatch.setattr(argmax, "_by_numpy", lambda numbers: False)
     graphed._streams.cache_clear()

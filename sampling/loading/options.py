@@ -50,7 +50,7 @@ class LoadOptions:
     device: str = option("auto", f"{', '.join(DEVICES)}; default: auto.")
     drafter_device: str | None = option(None, "The drafter's device, if different.")
     dtype: str = option("auto", f"{', '.join(DTYPES)}; default: auto.", allowed=DTYPES)
-    kernel: str = option("auto", f"CPU kernel: {', '.join(KERNELS)}; default: auto.", allowed=KERNELS)
+    kernel: str = option("auto", f"Kernel: {', '.join(KERNELS)}; default: auto.", allowed=KERNELS)
     target_weights: str = option("full", f"Weights: {', '.join(WEIGHTS)}; default: full.", allowed=WEIGHTS)
     compile: str = option("auto", f"Compiled steps: {', '.join(COMPILE)}; default: auto.", allowed=COMPILE)
     graphs: str = option("auto", f"CUDA graphs: {', '.join(GRAPHS)}; default: auto.", allowed=GRAPHS)

@@ -163,7 +163,7 @@ ROWS = [
     _wrong("--prompts", "b.jsonl", says=("--prompt", "--prompts")),
     # what is loaded
     _wrong("--dtype", "float8", says=("dtype", "'float8'", "auto, float32, bfloat16, float16")),
-    _wrong("--kernel", "fast", says=("kernel", "'fast'", "auto, packed, plain")),
+    _wrong("--kernel", "fast", says=("kernel", "'fast'", "auto, own, packed, plain")),
     _wrong("--target", "", says=("target: ''", "ID|DIR|FILE.gguf")),
     _wrong("--target", "/nope", says=("/nope: no such file or folder",)) ,
     _wrong("--target", "{folder}/nope/deeper", says=("nope/deeper: no such file or folder",)),

@@ -10,7 +10,11 @@ def argmax(numbers: Tensor) -> Tensor:
 
     numpy compares many numbers at a time; what it lacks of bfloat16 and float16 float32 holds exactly.
     """
-    if numbers.device.type != "cpu" or not numbers.numel():
+    if not _by_numpy(numbers):
         return numbers.argmax(dim=-1)
     wide = numbers.float() if numbers.dtype in (torch.bfloat16, torch.float16) else numbers
     return torch.from_numpy(np.asarray(wide.detach().numpy().argmax(axis=-1)))
+
+
+def _by_numpy(numbers: Tensor) -> bool:
+    return numbers.device.type == "cpu" and numbers.numel() > 0
