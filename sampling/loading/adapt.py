@@ -11,6 +11,7 @@ from transformers.cache_utils import get_layer_types_and_kwargs
 from sampling.forward.caches.transformers_cache import has_state
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.chains_only import COUNTS_ROWS
+from sampling.forward.kernels.probe import CALLED, kernel
 from sampling.forward.models.adapter import TransformersModel, takes_cache
 from sampling.forward.models.chains import ChainModel, RecomputingModel
 from sampling.forward.models.encoder_decoder.families import RECOMPUTED
@@ -55,7 +56,7 @@ def adapted(name: str, model: PreTrainedModel) -> CausalModel:
     decoder.windows = windows_of(text)
     if isinstance(decoder, RecurrentModel):
         decoder.way = fastest_way(decoder)
-    decoder.kernel = ("packed" if packed else "plain") if model.device.type == "cpu" else None
+    decoder.kernel = (CALLED[kernel("cpu", model.dtype)] if packed else "plain") if model.device.type == "cpu" else None
     return decoder
 
 
