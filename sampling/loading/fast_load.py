@@ -12,8 +12,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from sampling.forward.kernels.formats import FORMATS, FULL
-from sampling.forward.kernels.linear import DenseLinear, WideningLinear
-from sampling.forward.kernels.probe import kernel
+from sampling.forward.kernels.probe import copies_weights
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible
 from sampling.forward.models import lean
 from sampling.loading.gguf.cache import META
@@ -34,7 +33,7 @@ class _File:
         self._path, self._device, self._dtype = path, device, dtype
         with safe_open(path, framework="pt") as file:
             self._names = set(file.keys())
-        copied = weights != FULL or kernel(device.type, dtype) not in (DenseLinear, WideningLinear)
+        copied = weights != FULL or copies_weights(device.type, dtype)
         self._own_head = _HEAD not in self._names and copied
 
     def __contains__(self, name: object) -> bool:

@@ -21,7 +21,6 @@ struct Product {
 
 struct Norm {
   const float* weight;
-  int64_t width;
   float eps;
 };
 

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Collection, Sequence
 from ctypes import Structure, addressof, c_float, c_int64, c_void_p, cast
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from sampling.forward.caches.rows import RowsCache
+from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.cpp.kernel import LANES, NUMBERS, varlen_kernel
 from sampling.forward.cpp.library import library, usable
 from sampling.forward.cpp.native import NativeLinear
@@ -15,10 +18,15 @@ from sampling.forward.kernels.scores import Scores
 from sampling.forward.models.steps import GELU_TANH, BlockShape, Destination, Norm
 
 if TYPE_CHECKING:
-    from sampling.forward.models.blocks import Layer, RotaryTable
+    from sampling.forward.models.blocks import Attending, Blocks, Layer, RotaryTable
+
+_ROWS = 5
+_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.02}
 
 Run = Callable[[Any, int, int, int | None], None]
 """Of the calls and how many they are, and of the addresses of what enters."""
+_Fed = Callable[[Tensor, Tensor, RowsCache, Tensor | None], Tensor]
+"""Of rows, their positions, the cache, and what the first product reads."""
 
 
 class _Product(Structure):
@@ -30,7 +38,7 @@ class _Product(Structure):
 class _Norm(Structure):
     """`Norm` of `block.cpp`."""
 
-    _fields_ = (("weight", c_void_p), ("width", c_int64), ("eps", c_float))
+    _fields_ = (("weight", c_void_p), ("eps", c_float))
 
 
 _PRODUCTS = ("qkv", "out", "gate_up", "down")
@@ -123,22 +131,28 @@ def _rows(positions: Tensor, to: Destination) -> _Rows:
     return _Rows(positions.data_ptr(), to.places.data_ptr(), len(positions), *steps, torch.get_num_threads())
 
 
-def native_blocks(layers: Sequence["Layer"], tables: Sequence["RotaryTable"], shape: BlockShape) -> NativeBlocks | None:
-    """The same blocks in C++; None where one of them is of another kind, or they cannot be had here."""
+def native_blocks(blocks: "Blocks") -> NativeBlocks | None:
+    """The same blocks in C++; None where one is of another kind, or they cannot be had here, or a line says why not."""
+    layers, tables, shape = blocks.layers, blocks.tables, blocks.shape
     cos, _ = tables[0]
     attend = varlen_kernel(cos.device, cos.dtype, shape)
-    if (
-        attend is None
-        or shape.parallel
-        or shape.head_dim % (2 * LANES)
-        or not all(_covers(layer, shape) for layer in layers)
-    ):
-        return None
-    run = _made(NUMBERS[cos.dtype])
-    if run is None:
+    fits = not shape.parallel and shape.head_dim % (2 * LANES) == 0 and all(_covers(layer, shape) for layer in layers)
+    if attend is None or not fits or (run := _made(NUMBERS[cos.dtype])) is None:
         return None
     address = cast(attend, c_void_p).value  # type: ignore[arg-type]
-    return NativeBlocks(run, [_laid_out(layer, tables[layer.table], shape, address) for layer in layers], shape.heads)
+    laid_out = [_laid_out(layer, tables[layer.table], shape, address) for layer in layers]
+    return usable("a block", lambda: NativeBlocks(run, laid_out, shape.heads), lambda made: _fault(made, blocks))
+
+
+def places_of(cache: "Attending") -> list[Destination] | None:
+    """Where the rows of each layer go; None unless all attend by our kernel on a CPU."""
+    places = []
+    for rows in cache.layers:
+        to = rows.destination()
+        if to is None or to.varlen is None:
+            return None
+        places.append(to)
+    return places
 
 
 def _covers(layer: "Layer", shape: BlockShape) -> bool:
@@ -183,7 +197,7 @@ def _product(layer: NativeLinear) -> _Product:
 
 
 def _norm(norm: Norm | None, weight: Tensor | None) -> _Norm:
-    return _Norm(None, 0, 0.0) if norm is None or weight is None else _Norm(weight.data_ptr(), len(weight), norm.eps)
+    return _Norm(None, 0.0) if norm is None or weight is None else _Norm(weight.data_ptr(), norm.eps)
 
 
 @cache
@@ -195,3 +209,38 @@ def _loaded(number: str) -> Run:
     run = library("block", NUMBER=number).run
     run.argtypes, run.restype = [c_void_p, c_int64, c_void_p, c_void_p], None
     return run
+
+
+@torch.inference_mode()
+def _fault(native: NativeBlocks, blocks: "Blocks") -> str | None:
+    """What is wrong with the first of them on a few rows; None where nothing is."""
+    first, one = native.first, replace(blocks, layers=blocks.layers[:1], compiled=None)
+    chance, like = torch.Generator().manual_seed(0), blocks.tables[0][0]
+    x, read = (torch.randn(_ROWS, width, generator=chance).to(like) for width in (first.width, first.inputs))
+    entering = x, None if first.inputs == first.width else read
+
+    def in_native(x: Tensor, positions: Tensor, cache: RowsCache, read: Tensor | None) -> Tensor:
+        return first.run(x, positions, places_of(cache) or [], read, ())[1]
+
+    def in_steps(x: Tensor, positions: Tensor, cache: RowsCache, read: Tensor | None) -> Tensor:
+        (state,) = one.run_stepwise(x, positions, None, cache, read)
+        return state
+
+    found, expected = (_fed(one, run, *entering, [_ROWS]) for run in (in_native, in_steps))
+    error = float((found - expected).float().norm() / expected.float().norm())
+    if not error <= _TOLERANCE[like.dtype]:
+        return f"it is off by {error:.1%}"
+    alike = torch.equal(_fed(one, in_native, *entering, [1] * _ROWS), found)
+    return None if alike else "a row has other bits among others"
+
+
+def _fed(blocks: "Blocks", run: _Fed, x: Tensor, read: Tensor | None, sizes: Sequence[int]) -> Tensor:
+    """The states of rows of one text that are fed so many at a time."""
+    cache = RowsCache(1, blocks.shape, x.device, x.dtype)
+    slot, states = RowsSlot(cache), list[Tensor]()
+    reads = [None] * len(sizes) if read is None else read.split(list(sizes))
+    for rows, entering in zip(x.split(list(sizes)), reads, strict=True):
+        positions, _ = slot.lay_out(len(rows))
+        states.append(run(rows, positions, cache, entering))
+        slot.advance(len(rows))
+    return torch.cat(states)

@@ -1,6 +1,7 @@
 // Products of rows in float32 with weights in float32 or bfloat16. A sum goes over the inputs from the first to the
 // last, so that no row's sums depend on another row, or on the number of threads: a thread has some outputs of all rows.
 // Rows of a model in bfloat16 are rounded to it and go by AMX, where the CPU has that; the order is AMX's then.
+#define DOT_TILES(sums, lines, weights) _tile_dpbf16ps(sums, lines, weights)
 #include "lanes.h"
 #include "tiles.h"
 
@@ -80,75 +81,28 @@ void some(const Matrix& of, const float* x, int64_t rows, int64_t begin, int64_t
   }
 }
 
-#if TILES && defined(__AMX_BF16__)
-constexpr int STEP = 32;  // inputs of a tile
-constexpr int DEEP = 2, BROAD = 2;
+#if TILES
+constexpr int INPUTS = STEP / sizeof(bfloat16);  // of a tile
 
 void enter(const Matrix& of, const float* x, int64_t r, bfloat16* line) {
   int64_t i = 0;
   for (; i + WIDTH <= of.inputs; i += WIDTH) store(line + i, load(x + r * of.inputs + i));
   if (i == of.filled) return;
-  float rest[STEP] = {};
+  float rest[INPUTS] = {};
   std::copy(x + r * of.inputs + i, x + (r + 1) * of.inputs, rest);
   for (int64_t j = 0; i + j < of.filled; j += WIDTH) store(line + i + j, load(rest + j));
 }
 
-// The sums of 32 lines with two blocks: `[DEEP * LINES, BROAD, WIDTH]`.
-void sum_tiles(const Matrix& of, const bfloat16* lines, int64_t block, int blocks, int deep, float* sums) {
-  const NUMBER *first = of.weights + block * of.filled * WIDTH, *second = blocks > 1 ? first + of.filled * WIDTH : first;
-  const int64_t stride = of.filled * sizeof(bfloat16);
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  for (int64_t k = 0; k < of.filled; k += STEP) {
-    _tile_loadd(4, lines + k, stride);
-    _tile_loadd(6, first + k * WIDTH, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, second + k * WIDTH, 64);
-    _tile_dpbf16ps(1, 4, 7);
-    if (deep > 1) {
-      _tile_loadd(5, lines + LINES * of.filled + k, stride);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
-    }
-  }
-  constexpr int64_t LINE = BROAD * WIDTH * sizeof(float);
-  _tile_stored(0, sums, LINE);
-  _tile_stored(1, sums + WIDTH, LINE);
-  if (deep > 1) {
-    _tile_stored(2, sums + LINES * BROAD * WIDTH, LINE);
-    _tile_stored(3, sums + LINES * BROAD * WIDTH + WIDTH, LINE);
-  }
-}
-
-// All rows with the blocks from low to high.
-void tiled(const Matrix& of, const bfloat16* lines, int64_t rows, int64_t low, int64_t high, float* out) {
-  constexpr int TALL = DEEP * LINES;
-  alignas(64) float sums[TALL * BROAD * WIDTH];
-  const Tiles shaped(rows);
-  for (int64_t block = low; block < high; block += BROAD) {
-    const int blocks = static_cast<int>(std::min<int64_t>(BROAD, high - block));
-    for (int64_t row = 0; row < rows; row += TALL) {
-      const int64_t count = std::min<int64_t>(TALL, rows - row);
-      sum_tiles(of, lines + row * of.filled, block, blocks, count > LINES ? DEEP : 1, sums);
-      for (int64_t r = 0; r < count; ++r)
-        for (int v = 0; v < blocks; ++v)
-          write(of, block + v, out + (row + r) * of.outputs, sums + (r * BROAD + v) * WIDTH);
-    }
-  }
-}
-
 bool by_tiles(const Matrix& of, const float* x, float* out, int64_t rows, int64_t threads) {
   if (!of.rounds || rows == 0 || !tiles_allowed()) return false;
-  struct alignas(64) Line {
-    bfloat16 numbers[STEP];
-  };
-  static thread_local std::vector<Line> entered;
-  const int64_t blocks = (of.outputs + WIDTH - 1) / WIDTH;
-  const size_t needed = (rows + LINES) * (of.filled / STEP);
+  static thread_local std::vector<Line<bfloat16>> entered;
+  const int64_t blocks = (of.outputs + WIDTH - 1) / WIDTH, steps = of.filled / INPUTS;
+  const size_t needed = (rows + LINES) * steps;  // whole tiles
   if (entered.size() < needed) entered.resize(needed);
   bfloat16* lines = entered.data()->numbers;  // of this thread, for all
+  const auto each = [&](int64_t block, int64_t row, int64_t count, const float* sums) {
+    for (int64_t r = 0; r < count; ++r) write(of, block, out + (row + r) * of.outputs, sums + r * NEXT);
+  };
   if (rows == 1) enter(of, x, 0, lines);
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
@@ -158,7 +112,7 @@ bool by_tiles(const Matrix& of, const float* x, float* out, int64_t rows, int64_
     }
 #pragma omp for schedule(static, 1)
     for (int64_t t = 0; t < threads; ++t)
-      tiled(of, lines, rows, blocks * t / threads, blocks * (t + 1) / threads, out);
+      multiply_tiles<float>(lines, rows, of.weights, steps, blocks * t / threads, blocks * (t + 1) / threads, each);
   }
   return true;
 }

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from sampling.forward.cpp.kernel import LANES, NUMBERS
 from sampling.forward.cpp.library import compiler, library, usable
-from sampling.forward.cpp.native import Multiply, NativeLinear, as_multiply
+from sampling.forward.cpp.native import Multiply, NativeLinear, as_multiply, fault
 from sampling.forward.cpp.own import own_kernels
 from sampling.forward.kernels.linear import Kernel, Product
 
@@ -63,7 +63,7 @@ def dense_kernel(dtype: torch.dtype) -> Multiply | None:
 @cache
 def _checked(dtype: torch.dtype) -> Multiply | None:
     """The kernel; None where it is not right, and a line says why."""
-    return usable(f"the product in {NUMBERS[dtype]}", lambda: _made(dtype), lambda made: _fault(made, dtype))
+    return usable(f"products in {NUMBERS[dtype]}", lambda: _made(dtype), lambda made: _fault(made, dtype))
 
 
 def _made(dtype: torch.dtype) -> Multiply:
@@ -76,9 +76,4 @@ def _fault(multiply: Multiply, dtype: torch.dtype) -> str | None:
     chance = torch.Generator().manual_seed(0)
     layer = DenseNativeLinear(torch.randn(_OUTPUTS, _INPUTS, generator=chance).to(dtype), None, multiply)
     x = torch.randn(_ROWS, _INPUTS, generator=chance).to(dtype).float()
-    found, meant = layer(x), x.double() @ layer.dense().double().T
-    error = float((found - meant).norm() / meant.norm())
-    if not error <= _TOLERANCE:
-        return f"it is off by {error:.1%}"
-    alone = torch.cat([layer(row) for row in x.split(1)])
-    return None if torch.equal(alone, found) else "a row has other bits among others"
+    return fault(layer, layer.dense(), x, _TOLERANCE)

@@ -55,3 +55,13 @@ class NativeLinear(QuantisedLinear):
         out = x.new_empty(rows, self.outputs)
         self._multiply(self._address, x.data_ptr(), out.data_ptr(), rows, torch.get_num_threads())
         return out
+
+
+def fault(layer: NativeLinear, weight: Tensor, x: Tensor, tolerance: float) -> str | None:
+    """What is wrong with its product on rows `[n, in]`; None where nothing is. weight: `[out, in]`, as it takes it."""
+    found, meant = layer(x), x.double() @ weight.double().T
+    error = float((found - meant).norm() / meant.norm())
+    if not error <= tolerance:
+        return f"they are off by {error:.1%}"
+    alone = torch.cat([layer(row) for row in x.split(1)])
+    return None if torch.equal(alone, found) else "a row has other bits among others"

@@ -5,6 +5,7 @@
 // are added up from the first to the last. Else a row has one scale, and so has each output. No row's sums depend on
 // another row, or on the number of threads: a thread has some outputs of all rows. Where a CPU has AMX, its tiles add up
 // the same whole numbers.
+#define DOT_TILES(sums, lines, weights) _tile_dpbsud(sums, lines, weights)
 #include "tiles.h"
 
 #include <algorithm>
@@ -27,7 +28,7 @@
 // How many outputs lie side by side; 0 where this CPU lacks the instructions.
 extern "C" int64_t lanes() { return WIDTH; }
 
-#define BY_TILES (TILES && defined(__AMX_INT8__) && WIDTH == 16 && !GROUPED)
+#define BY_TILES (TILES && WIDTH == 16 && !GROUPED)
 
 #if WIDTH
 namespace {
@@ -106,13 +107,9 @@ struct Matrix {
   float factor;            // GROUPED: of steps and lowest values
 };
 
-struct alignas(64) Line {
-  int8_t bytes[64];
-};
-
 // Rows that have entered.
 struct Entered {
-  std::vector<Line> lines;     // room for the parts
+  std::vector<Line<int8_t>> lines;  // room for the parts
   int8_t* parts;               // [rows, PARTS, filled]
   std::vector<int32_t> whole;  // [rows, groups, PARTS], the sums of its numbers
   std::vector<float> scale;    // [rows, groups]
@@ -151,8 +148,8 @@ inline float lost(const float* from, int64_t count) {
 void make_room(const Matrix& of, int64_t rows, Entered& in) {
   constexpr int SPARE = 16;
   const size_t groups = rows * (of.filled / (GROUPED ? GROUP : of.filled)), parts = (rows + SPARE) * PARTS * of.filled;
-  if (in.lines.size() * sizeof(Line) < parts) in.lines.resize(parts / sizeof(Line) + 1);
-  in.parts = in.lines.data()->bytes;
+  if (in.lines.size() * sizeof(in.lines[0]) < parts) in.lines.resize(parts / sizeof(in.lines[0]) + 1);
+  in.parts = in.lines.data()->numbers;
   if (in.scale.size() < groups) {
     in.whole.resize(groups * PARTS);
     in.scale.resize(groups);
@@ -191,12 +188,11 @@ void enter_row(const Matrix& of, const float* x, int64_t r, Entered& in) {
   enter(of, row.data(), r, in);
 }
 
-// What a row's sums come to, where all its inputs share a scale.
-inline Lanes scaled(Whole upper, Whole lower, const int32_t* whole, float scale) {
-  if (BITS == 8) {  // levels count from 128
-    upper = minus(upper, spread(128 * whole[0]));
-    lower = minus(lower, spread(128 * whole[1]));
-  }
+// Levels of 8 bits count from 128. whole: the sum of the row's numbers.
+inline Whole centred(Whole sum, int32_t whole) { return BITS == 8 ? minus(sum, spread(128 * whole)) : sum; }
+
+// What sums come to, where all inputs of a row share a scale.
+inline Lanes scaled(Whole upper, Whole lower, float scale) {
   return product(fused(floats(upper), spread(256.0f), floats(lower)), spread(scale));
 }
 
@@ -240,11 +236,7 @@ void tile(const Matrix& of, const Entered& in, int64_t row, int64_t block, float
       for (int r = 0; r < R; ++r) {
         const int32_t* whole = &in.whole[((row + r) * groups + g) * PARTS];
         const Lanes scale = spread(in.scale[(row + r) * groups + g]);
-        Whole upper = sums[r][v][0], lower = sums[r][v][1];
-        if (BITS == 8) {  // levels count from 128
-          upper = minus(upper, spread(128 * whole[0]));
-          lower = minus(lower, spread(128 * whole[1]));
-        }
+        const Whole upper = centred(sums[r][v][0], whole[0]), lower = centred(sums[r][v][1], whole[1]);
         if (GROUPED) {
           const Lanes number = product(floats(plus(times256(upper), lower)), scale);
           y[r][v] = fused(number, half(of.steps + at), y[r][v]);
@@ -253,7 +245,7 @@ void tile(const Matrix& of, const Entered& in, int64_t row, int64_t block, float
             y[r][v] = fused(product(spread(sum), scale), half(of.lowest + at), y[r][v]);
           }
         } else {
-          y[r][v] = scaled(sums[r][v][0], sums[r][v][1], whole, in.scale[row + r]);
+          y[r][v] = scaled(upper, lower, in.scale[row + r]);
         }
       }
     }
@@ -271,58 +263,20 @@ int64_t tiles(const Matrix& of, const Entered& in, int64_t row, int64_t begin, i
 }
 
 #if BY_TILES
-constexpr int STEP = 64;  // inputs of a tile
-constexpr int DEEP = 2;   // tiles of lines
-constexpr int BROAD = 2;  // blocks of outputs
 constexpr int FEWEST = 5;  // rows from which on tiles are faster
-
-// The sums of 32 lines with two blocks: `[DEEP * LINES, BROAD, WIDTH]`.
-void sum_tiles(const Matrix& of, const int8_t* lines, int64_t block, int blocks, int deep, int32_t* sums) {
-  const int64_t bytes = WIDTH * of.filled;
-  const uint8_t *first = of.levels + block * bytes, *second = blocks > 1 ? first + bytes : first;
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  for (int64_t k = 0; k < of.filled; k += STEP) {
-    _tile_loadd(4, lines + k, of.filled);
-    _tile_loadd(6, first + k * WIDTH, STEP);
-    _tile_dpbsud(0, 4, 6);
-    _tile_loadd(7, second + k * WIDTH, STEP);
-    _tile_dpbsud(1, 4, 7);
-    if (deep > 1) {
-      _tile_loadd(5, lines + LINES * of.filled + k, of.filled);
-      _tile_dpbsud(2, 5, 6);
-      _tile_dpbsud(3, 5, 7);
-    }
-  }
-  constexpr int64_t LINE = BROAD * WIDTH * sizeof(int32_t);
-  _tile_stored(0, sums, LINE);
-  _tile_stored(1, sums + WIDTH, LINE);
-  if (deep > 1) {
-    _tile_stored(2, sums + LINES * BROAD * WIDTH, LINE);
-    _tile_stored(3, sums + LINES * BROAD * WIDTH + WIDTH, LINE);
-  }
-}
 
 // The rows from begin to end with the blocks from low to high.
 void tiled(const Matrix& of, const Entered& in, int64_t begin, int64_t end, int64_t low, int64_t high, float* out) {
-  constexpr int TALL = DEEP * LINES / PARTS;
-  alignas(64) int32_t sums[DEEP * LINES * BROAD * WIDTH];
-  const Tiles shaped((end - begin) * PARTS);
-  for (int64_t block = low; block < high; block += BROAD) {
-    const int blocks = static_cast<int>(std::min<int64_t>(BROAD, high - block));
-    for (int64_t row = begin; row < end; row += TALL) {
-      const int64_t count = std::min<int64_t>(TALL, end - row);
-      sum_tiles(of, &in.parts[row * PARTS * of.filled], block, blocks, count * PARTS > LINES ? DEEP : 1, sums);
-      for (int v = 0; v < blocks; ++v)
-        for (int64_t r = 0; r < count; ++r) {
-          const int32_t* upper = sums + (r * PARTS * BROAD + v) * WIDTH;
-          write(of, block + v, out + (row + r) * of.outputs,
-                scaled(load(upper), load(upper + BROAD * WIDTH), &in.whole[(row + r) * PARTS], in.scale[row + r]));
-        }
+  const int8_t* lines = in.parts + begin * PARTS * of.filled;
+  const auto each = [&](int64_t block, int64_t line, int64_t count, const int32_t* sums) {
+    for (int64_t r = 0; r < count; r += PARTS, sums += PARTS * NEXT) {
+      const int64_t row = begin + (line + r) / PARTS;
+      const int32_t* whole = &in.whole[row * PARTS];
+      const Whole upper = centred(load(sums), whole[0]), lower = centred(load(sums + NEXT), whole[1]);
+      write(of, block, out + row * of.outputs, scaled(upper, lower, in.scale[row]));
     }
-  }
+  };
+  multiply_tiles<int32_t>(lines, (end - begin) * PARTS, of.levels, of.filled / STEP, low, high, each);
 }
 #endif
 

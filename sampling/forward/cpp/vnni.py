@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.cpp.library import compiler, library, usable
-from sampling.forward.cpp.native import Multiply, NativeLinear, as_multiply
+from sampling.forward.cpp.native import Multiply, NativeLinear, as_multiply, fault
 from sampling.forward.cpp.own import own_kernels
 from sampling.forward.kernels.linear import Kernel, Product
 from sampling.forward.kernels.quantisation_scales import GROUP
@@ -145,7 +145,7 @@ def _halve(grids: list[Tensor]) -> float:
 @cache
 def _checked(bits: int, grouped: bool) -> VnniKernel | None:
     """The kernel; None where it is not right, and a line says why."""
-    return usable(f"the product of {bits} bits", lambda: _made(bits, grouped), _fault)
+    return usable(f"products of {bits} bits", lambda: _made(bits, grouped), _fault)
 
 
 def _made(bits: int, grouped: bool) -> VnniKernel:
@@ -171,9 +171,4 @@ def _fault(kernel: VnniKernel) -> str | None:
     grid = Grid(levels, steps if kernel.grouped else steps[:, 0], -7 * steps if kernel.bits == 4 else None)
     layer = VnniLinear(kernel, [grid])
     x = torch.randn(_ROWS, _INPUTS, generator=chance)
-    found, meant = layer(x), x.double() @ layer.dense().double().T
-    error = float((found - meant).norm() / meant.norm())
-    if not error <= _TOLERANCE:
-        return f"they are off by {error:.1%}"
-    alone = torch.cat([layer(row) for row in x.split(1)])
-    return None if torch.equal(alone, found) else "a row has other bits among others"
+    return fault(layer, layer.dense(), x, _TOLERANCE)

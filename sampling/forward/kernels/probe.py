@@ -23,6 +23,7 @@ CALLED: dict[object, str] = {
     WideningLinear: "plain",
 }
 KERNELS = {AUTO: (None, None), "own": (True, None), "packed": (False, True), "plain": (False, False)}
+"""By what a user types, whether our own products and packed ones are taken; None: what a probe found faster."""
 
 
 def use_kernel(name: str) -> None:
@@ -33,9 +34,7 @@ def use_kernel(name: str) -> None:
 
 
 def refuse_kernel(name: str, places: Mapping[torch.device, torch.dtype]) -> None:
-    """Raise `UserError` where own or packed products are asked for and none of these places, or not every CPU, has
-    them.
-    """
+    """Raise `UserError` where own or packed products are asked for, and no place is a CPU, or one lacks them."""
     formats = [dtype for device, dtype in places.items() if device.type == "cpu"]
     if name not in ("own", "packed") or (formats and all(_runs(name, dtype) for dtype in formats)):
         return
@@ -65,6 +64,11 @@ def kernel(device_type: str, dtype: torch.dtype) -> Kernel:
     ):
         return DenseNativeLinear
     return _torchs(dtype)
+
+
+def copies_weights(device_type: str, dtype: torch.dtype) -> bool:
+    """Whether the kernel in use lays a weight out anew, so that it holds a copy."""
+    return kernel(device_type, dtype) not in (DenseLinear, WideningLinear)
 
 
 def _torchs(dtype: torch.dtype) -> Kernel:

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.cpp.block import NativeBlocks, native_blocks
-from sampling.forward.cpp.library import usable
+from sampling.forward.cpp.block import NativeBlocks, native_blocks, places_of
 from sampling.forward.kernels.attention import folded_mask
 from sampling.forward.kernels.linear import Kernel, Prepared, Product
 from sampling.forward.kernels.quantisation_scales import FP8
 from sampling.forward.kernels.scores import PLAIN_SCORES, Masks, Scores
 from sampling.forward.models.experts import Experts
-from sampling.forward.models.steps import BlockShape, Destination, Norm, Steps
+from sampling.forward.models.steps import BlockShape, Norm, Steps
 from sampling.forward.triton.checked import fuses_steps, rounds_to_fp8
 from sampling.forward.triton.steps import TritonSteps
 
@@ -102,13 +101,8 @@ class Blocks:
 
     @cached_property
     def native(self) -> NativeBlocks | None:
-        """The same blocks in C++, where it computes all of them and is right; else a line says why it is not."""
-        made = native_blocks(self.layers, self.tables, self.shape)
-        if made is None:
-            return None
-        from sampling.forward.models.native_check import fault  # which stands on blocks
-
-        return usable("a block", lambda: made, lambda native: fault(self, native))
+        """The same blocks in C++: see `native_blocks`."""
+        return native_blocks(self)
 
     def turns(self, positions: Tensor) -> list[RotaryTable]:
         """cos and sin of these positions `[n]` in each table, `[n, 1, head_dim]`."""
@@ -200,17 +194,6 @@ class Weights(Protocol):
     def pop(self, name: str, /) -> Any: ...
     @overload
     def pop(self, name: str, default: Any, /) -> Any: ...
-
-
-def places_of(cache: Attending) -> list[Destination] | None:
-    """Where the rows of each layer go; None unless all attend by our kernel on a CPU."""
-    places = []
-    for rows in cache.layers:
-        to = rows.destination()
-        if to is None or to.varlen is None:
-            return None
-        places.append(to)
-    return places
 
 
 def _normed(x: Tensor, norm: Norm | None) -> Tensor:

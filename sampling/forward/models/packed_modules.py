@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sampling.forward.kernels.linear import DenseLinear, WideningLinear
-from sampling.forward.kernels.probe import kernel
+from sampling.forward.kernels.linear import DenseLinear
+from sampling.forward.kernels.probe import copies_weights, kernel
 from sampling.forward.models.swiglu import ONE_THREAD
 
 # Layers of transformers that compute what `nn.Linear` does, and whether their weight is stored as `[in, out]`.
@@ -62,13 +62,13 @@ class RowwiseActivation(nn.Module):
 def pack_modules(model: nn.Module, dtype: torch.dtype) -> bool:
     """Replace the linear layers and activations of a model on a CPU, one after the other; whether there was a layer.
 
-    Where the packed kernel is not in use nothing is done. Other classes, such as layers of quantised weights, are left.
+    Where the plain kernel is in use nothing is done. Other classes, such as layers of quantised weights, are left.
     """
     children: list[tuple[nn.Module, str, Any]] = [
         (parent, name, child) for parent in model.modules() for name, child in parent.named_children()
     ]
     places = [place for place in children if type(place[2]).__name__ in _LINEAR and _is_plain(place[2].weight, dtype)]
-    if not places or kernel("cpu", dtype) in (DenseLinear, WideningLinear):
+    if not places or not copies_weights("cpu", dtype):
         return False
     for parent, name, layer in places:
         bias = None if layer.bias is None else layer.bias.detach()

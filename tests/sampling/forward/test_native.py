@@ -99,7 +99,7 @@ def test_layers_of_transformers_have_it_too() -> None:
     assert torch.equal(layer.weight, weight)
 
 
-@pytest.mark.parametrize(("fault", "said"), [(0.0, "it is off by 100"), (1e-6, "other bits among others")])
+@pytest.mark.parametrize(("fault", "said"), [(0.0, "they are off by 100"), (1e-6, "other bits among others")])
 def test_a_product_that_is_not_right_is_not_used(
     fault: float, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -219,6 +219,13 @@ def test_what_is_loaded_says_that_its_blocks_are_ours(tmp_path: Path) -> None:
     assert not pair.target_info.compiled, "nothing is left to compile"
     pair = load_pair(replace(options, compile="off", kernel="packed"))
     assert pair.target_info.own_kernels is None
+
+
+def test_a_model_on_transformers_layers_says_whose_products_it_has(tmp_path: Path) -> None:
+    folder = str(tiny.save_checkpoint(tmp_path / "gpt2", tiny.gpt2()))
+    for name in ("own", "packed", "plain"):
+        options = LoadOptions(folder, folder, device="cpu", dtype="float32", kernel=name)
+        assert load_pair(options).target_info.kernel == name
 
 
 def test_who_goes_without() -> None:
