@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from sampling.forward.cpp.own import use_own_kernels
+from sampling.forward.cpp.library import use_own_kernels
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.runner import ModelRunner, prefill
 from sampling.forward.sharing import SharedRunner

@@ -6,12 +6,15 @@ those before the window.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.causal_model import CausalModel
+from sampling.forward.cpp.block import places_of
+from sampling.forward.cpp.head import HeadEnds, NativeHead, native_head
 from sampling.forward.kernels.linear import Kernel, Linear, LowRank, ReducedOutput
 from sampling.forward.kernels.probe import make_linear
 from sampling.forward.kernels.scores import Scores
@@ -100,20 +103,48 @@ class RecurrentForward:
             joined = self.state_norms[0](joined)
         return joined if self.feature is None else self.feature(joined)
 
-    def run(self, tokens: Tensor, feature: Tensor, positions: Tensor, mask: Tensor | None, cache: Attending) -> Tensor:
-        """States of the rows; keys and values go behind `cache.length`, which the caller advances."""
+    @cached_property
+    def native(self) -> NativeHead | None:
+        """The same head in one call of C++: see `native_head`."""
+        ends = HeadEnds(
+            self.embedding,
+            self.masks,
+            self.embed_norm,
+            self.feature_norm,
+            self.fc,
+            self.norm,
+            self.output,
+            self.config.normed_residual,
+            self.config.normed_feedback,
+        )
+        return native_head(self.blocks, ends, self._stepwise)
+
+    def rows(
+        self, tokens: Tensor, feature: Tensor, positions: Tensor, cache: Attending, which: int | Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """States of the rows `[n, H]`, and raw logits `[m, V]` behind the last so many, or behind which `[m]`.
+
+        Keys and values go where the cache has laid the rows out.
+        """
+        if self.native is not None and (places := places_of(cache)) is not None:
+            return self.native.run(tokens, feature, positions, places, which)
+        return self._stepwise(tokens, feature, positions, cache, which)
+
+    def _stepwise(
+        self, tokens: Tensor, feature: Tensor, positions: Tensor, cache: Attending, which: int | Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The same, an operation after the other."""
         embedded, feature = self._entering(tokens, feature)
         left = embedded if self.embed_norm is None else self.embed_norm(embedded)
         right = feature if self.feature_norm is None else self.feature_norm(feature)
         joined = torch.cat([left, right], dim=-1)
         base = right if self.config.normed_residual else feature
         x, read = (base, joined) if self.fc is None else (self.fc(joined), None)
-        state = self.blocks.run(x, positions, mask, cache, read)[len(self.blocks.layers)]
-        return self._normed(state) if self.config.normed_feedback else state
-
-    def logits(self, state: Tensor) -> Tensor:
-        """Raw logits `[n, V]`."""
-        return self.output(state if self.config.normed_feedback else self._normed(state))
+        state = self.blocks.run(x, positions, None, cache, read)[len(self.blocks.layers)]
+        if self.config.normed_feedback:
+            state = self._normed(state)
+        asked = state[len(state) - which :] if isinstance(which, int) else state.index_select(0, which)
+        return state, self.output(asked if self.config.normed_feedback else self._normed(asked))
 
     def _entering(self, tokens: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
         """Embedding and feature of the rows; those of a row without a token are the head's own."""

@@ -148,16 +148,14 @@ def _forward(
     count = len(tokens)
     places = base + (seen.shape[1] - count) + torch.arange(count, device=tokens.device)
     lay_out_captured(cache, index, places, base, seen, columns)
-    state = forward.run(tokens, above, base + seen.sum(1) - 1, None, cache)
-    return state, forward.logits(state[count - wanted :])
+    return forward.rows(tokens, above, base + seen.sum(1) - 1, cache, wanted)
 
 
 def _forward_many(
     forward: RecurrentForward, cache: RowsCache, positions: Tensor, tokens: Tensor, above: Tensor, which: Tensor
 ) -> Tensors:
     """(states `[N, H]`, logits of the rows `which`) of rows of many sequences."""
-    state = forward.run(tokens, above, positions, None, cache)
-    return state, forward.logits(state.index_select(0, which))
+    return forward.rows(tokens, above, positions, cache, which)
 
 
 def _further(

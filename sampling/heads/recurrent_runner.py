@@ -72,9 +72,7 @@ class RecurrentRunner(HeadRunner[RecurrentForward]):
         if self.graphs is not None and self.graphs.many.can_replay(rows):
             return self.graphs.replay_many(rows, tokens, above, which)
         positions = self.cache.lay_out(rows)
-        state = self.forward.run(tokens, above, positions, None, self.cache)
-        asked = state[len(state) - which :] if isinstance(which, int) else state.index_select(0, which)
-        return state, self.forward.logits(asked)
+        return self.forward.rows(tokens, above, positions, self.cache, which)
 
 
 class RecurrentSlot:

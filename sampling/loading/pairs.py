@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from sampling.forward.cpp.own import use_own_kernels
+from sampling.forward.cpp.library import use_own_kernels
 from sampling.forward.kernels.formats import FORMATS, FULL, refuse_format
 from sampling.forward.kernels.probe import refuse_kernel, use_kernel
 from sampling.forward.kernels.shape_check import LayerSizes, refuse_indivisible

@@ -1,4 +1,5 @@
 // Blocks of a decoder over flat rows, in one call: norms, products, the rotary turn, attention, and the gated MLP.
+// With a head's own ends they are its draft: see `draft`.
 //
 // Products and attention are other kernels of ours, whose addresses a block has. What lies between them is computed
 // here in float32, row by row: no row depends on another. Rows come and go as NUMBER, and so does what the cache has.
@@ -47,6 +48,27 @@ struct Call {
   NUMBER *keys, *values, *state;
 };
 
+// What a head computes in front of its blocks and behind them. Null: what it lacks. joining: of a token's embedding and a
+// state side by side; without it the first attention reads them so. mask_..: of rows without a token. normed_residual:
+// the blocks add to the state behind its norm. ids: whose logits `output` gives, where those of others are `lowest`.
+// normed_feedback: its states are those behind `norm`.
+struct Ends {
+  const NUMBER *embedding, *mask_embedding, *mask_state;
+  const int64_t* ids;
+  Product joining, output;
+  Norm embed_norm, state_norm, norm;
+  int64_t vocabulary, normed_residual, normed_feedback;
+  float lowest;
+};
+
+// Rows of a head: `[n]`, and `[n, width]` of what each continues. asked: `[m]`, whose logits are wanted.
+struct Fed {
+  const int64_t *tokens, *asked;
+  const NUMBER* above;
+  int64_t wanted;
+  NUMBER *states, *logits;  // to fill: [n, width], [m, vocabulary]
+};
+
 namespace {
 
 constexpr int64_t SMALL = 16;  // rows that one thread prepares sooner than two begin
@@ -79,7 +101,8 @@ inline float total(Lanes lanes) {
 }
 
 // A row by the norm; from and to may be the same.
-inline void normed(const Norm& norm, const float* from, float* to, int64_t width) {
+template <class From, class To>
+inline void normed(const Norm& norm, const From* from, To* to, int64_t width) {
   if (norm.weight == nullptr) return copy(from, to, width);
   Lanes squares{};
   for (int64_t i = 0; i < width; i += WIDTH) squares += load(from + i) * load(from + i);
@@ -115,14 +138,47 @@ class Forward {
     grow(at.attended, n * heads);
   }
 
-  // x: rows that the scratch does not hold yet, or null. read: what the first product reads instead of a norm of them.
-  void run(const NUMBER* x, const NUMBER* read) {
+  // x: rows that the scratch does not hold yet. read: what the first product reads instead of a norm of them, or null.
+  void enter(const NUMBER* x, const NUMBER* read) {
     each_row(rows, [&](int64_t row) {
-      float* held = &at.held[row * of.width];
-      if (x != nullptr) copy(x + row * of.width, held, of.width);
-      if (read == nullptr) return normed(of.attention_norm, held, &at.read[row * of.width], of.width);
-      copy(read + row * of.inputs, &at.read[row * of.inputs], of.inputs);
+      copy(x + row * of.width, &at.held[row * of.width], of.width);
+      if (read != nullptr) copy(read + row * of.inputs, &at.read[row * of.inputs], of.inputs);
     });
+    if (read == nullptr) norm();
+  }
+
+  // The same of a head's rows: embeddings and states.
+  void enter(const Ends& ends, const Fed& fed) {
+    const int64_t width = of.width;
+    grow(at.read, rows.count * 2 * width);
+    each_row(rows, [&](int64_t row) {
+      const int64_t token = fed.tokens[row];
+      const bool masked = token < 0;
+      const NUMBER* state = masked ? ends.mask_state : fed.above + row * width;
+      float* both = &at.read[row * 2 * width];
+      normed(ends.embed_norm, masked ? ends.mask_embedding : ends.embedding + token * width, both, width);
+      normed(ends.state_norm, state, both + width, width);
+      if (ends.joining.matrix != nullptr) return;
+      if (ends.normed_residual) return copy(both + width, &at.held[row * width], width);
+      copy(state, &at.held[row * width], width);
+    });
+    if (ends.joining.matrix == nullptr) return;
+    multiply(ends.joining, at.read);
+    each_row(rows, [&](int64_t row) {
+      biased(ends.joining, &at.raw[row * width]);
+      copy(&at.raw[row * width], &at.held[row * width], width);
+    });
+    norm();
+  }
+
+  // What the first product reads, of what the scratch holds.
+  void norm() {
+    each_row(rows, [&](int64_t row) {
+      normed(of.attention_norm, &at.held[row * of.width], &at.read[row * of.width], of.width);
+    });
+  }
+
+  void run() {
     multiply(of.qkv, at.read);
     each_row(rows, [&](int64_t row) { turn(row); });
     of.attend(call.layout, at.query.data(), call.keys, call.values, at.attended.data());
@@ -144,9 +200,36 @@ class Forward {
     });
   }
 
+  // States of a head's rows, and logits of those that are asked for.
+  void leave(const Ends& ends, const Fed& fed) {
+    const int64_t width = of.width;
+    for (int64_t row = 0; row < rows.count; ++row)
+      normed(ends.normed_feedback ? ends.norm : Norm{}, &at.held[row * width], fed.states + row * width, width);
+    if (fed.wanted == 0) return;
+    grow(at.read, fed.wanted * width);
+    grow(at.raw, fed.wanted * ends.output.outputs);
+    for (int64_t i = 0; i < fed.wanted; ++i)
+      normed(ends.norm, &at.held[fed.asked[i] * width], &at.read[i * width], width);
+    ends.output.multiply(ends.output.matrix, at.read.data(), at.raw.data(), fed.wanted, rows.threads);
+    for (int64_t i = 0; i < fed.wanted; ++i) tell(ends, &at.raw[i * ends.output.outputs], fed.logits + i * ends.vocabulary);
+  }
+
  private:
   void multiply(const Product& product, const std::vector<float>& x) {
     product.multiply(product.matrix, x.data(), at.raw.data(), rows.count, rows.threads);
+  }
+
+  // A row of logits over the whole vocabulary, of what the output gave.
+  static void tell(const Ends& ends, float* found, NUMBER* logits) {
+    biased(ends.output, found);
+    if (ends.ids == nullptr) return copy(found, logits, ends.output.outputs);
+    NUMBER side[WIDTH];
+    store(side, Lanes{} + ends.lowest);
+    std::fill(logits, logits + ends.vocabulary, side[0]);
+    for (int64_t i = 0; i < ends.output.outputs; i += WIDTH) {
+      store(side, load(found + i));
+      for (int64_t j = 0; j < WIDTH; ++j) logits[ends.ids[i + j]] = side[j];
+    }
   }
 
   // Heads of a row by their norms and by its position, to where they go.
@@ -196,10 +279,28 @@ class Forward {
   Scratch& at;
 };
 
+thread_local Scratch scratch;
+
+// Blocks over what the scratch holds, where the first has what it reads.
+void each_block(const Call* calls, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    Forward block(calls[i], scratch);
+    if (i) block.norm();
+    block.run();
+  }
+}
+
 }  // namespace
 
 // x: [rows, width], what enters the first block; read: [rows, inputs], what its first product reads, or null.
 extern "C" void run(const Call* calls, int64_t count, const NUMBER* x, const NUMBER* read) {
-  static thread_local Scratch scratch;
-  for (int64_t i = 0; i < count; ++i) Forward(calls[i], scratch).run(i ? nullptr : x, i ? nullptr : read);
+  Forward(calls[0], scratch).enter(x, read);
+  each_block(calls, count);
+}
+
+// The same blocks as a head that drafts.
+extern "C" void draft(const Call* calls, int64_t count, const Ends* ends, const Fed* fed) {
+  Forward(calls[0], scratch).enter(*ends, *fed);
+  each_block(calls, count);
+  Forward(calls[0], scratch).leave(*ends, *fed);
 }

@@ -20,22 +20,22 @@ from sampling.forward.models.steps import GELU_TANH, BlockShape, Destination, No
 if TYPE_CHECKING:
     from sampling.forward.models.blocks import Attending, Blocks, Layer, RotaryTable
 
-_ROWS = 5
+ROWS = 5
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.02}
 
-Run = Callable[[Any, int, int, int | None], None]
+Run = Callable[[Any, int, Any, Any], None]
 """Of the calls and how many they are, and of the addresses of what enters."""
-_Fed = Callable[[Tensor, Tensor, RowsCache, Tensor | None], Tensor]
-"""Of rows, their positions, the cache, and what the first product reads."""
+_Fed = Callable[..., Tensor]
+"""Of positions, the cache, and what is fed."""
 
 
-class _Product(Structure):
+class NativeProduct(Structure):
     """`Product` of `block.cpp`."""
 
     _fields_ = (("multiply", c_void_p), ("matrix", c_void_p), ("bias", c_void_p), ("outputs", c_int64))
 
 
-class _Norm(Structure):
+class NativeNorm(Structure):
     """`Norm` of `block.cpp`."""
 
     _fields_ = (("weight", c_void_p), ("eps", c_float))
@@ -50,8 +50,8 @@ class _Block(Structure):
     """`Block` of `block.cpp`."""
 
     _fields_ = (
-        *((name, _Product) for name in _PRODUCTS),
-        *((name, _Norm) for name in _NORMS),
+        *((name, NativeProduct) for name in _PRODUCTS),
+        *((name, NativeNorm) for name in _NORMS),
         *((name, c_void_p) for name in ("attend", "cos", "sin")),
         *((name, c_int64) for name in _SIZES),
         ("residual_scale", c_float),
@@ -105,12 +105,17 @@ class NativeBlocks:
         """
         x = x.contiguous()
         read = None if read is None else read.to(x.dtype).contiguous()
-        last, states = len(self._layers), dict[int, Tensor]()
-        rows, calls = dict[int, _Rows](), (_Call * last)()
+        last = len(self._layers)
+        states = {number: torch.empty_like(x) for number in range(1, last + 1) if number == last or number in hidden}
+        calls = self.calls(positions, places, states)
+        self._run(calls.each, last, x.data_ptr(), None if read is None else read.data_ptr())
+        return states
+
+    def calls(self, positions: Tensor, places: Sequence[Destination], states: dict[int, Tensor]) -> "Calls":
+        """What the blocks are told of rows; states: to fill, by the number of the block that they stand behind."""
+        rows, calls = dict[int, _Rows](), (_Call * len(self._layers))()
         for number, (layer, to) in enumerate(zip(self._layers, places, strict=True), start=1):
             assert to.varlen is not None, "rows of native blocks attend by our kernel"
-            if number == last or number in hidden:
-                states[number] = torch.empty_like(x)
             if id(to.places) not in rows:
                 rows[id(to.places)] = _rows(positions, to)
             calls[number - 1] = _Call(
@@ -121,8 +126,14 @@ class NativeBlocks:
                 to.values.data_ptr(),
                 states[number].data_ptr() if number in states else None,
             )
-        self._run(calls, last, x.data_ptr(), None if read is None else read.data_ptr())
-        return states
+        return Calls(calls, rows)
+
+
+class Calls(NamedTuple):
+    """A `_Call` for each block. held: what they point to."""
+
+    each: Any
+    held: Any
 
 
 def _rows(positions: Tensor, to: Destination) -> _Rows:
@@ -137,7 +148,7 @@ def native_blocks(blocks: "Blocks") -> NativeBlocks | None:
     cos, _ = tables[0]
     attend = varlen_kernel(cos.device, cos.dtype, shape)
     fits = not shape.parallel and shape.head_dim % (2 * LANES) == 0 and all(_covers(layer, shape) for layer in layers)
-    if attend is None or not fits or (run := _made(NUMBERS[cos.dtype])) is None:
+    if attend is None or not fits or (run := function_of("run", NUMBERS[cos.dtype])) is None:
         return None
     address = cast(attend, c_void_p).value  # type: ignore[arg-type]
     laid_out = [_laid_out(layer, tables[layer.table], shape, address) for layer in layers]
@@ -158,7 +169,7 @@ def places_of(cache: "Attending") -> list[Destination] | None:
 def _covers(layer: "Layer", shape: BlockShape) -> bool:
     """Whether C++ computes all of it: four products of ours, and norms that take no mean off."""
     products = [layer.qkv, layer.out, layer.gate_up, layer.down]
-    if layer.experts or not all(_ours(product) for product in products):
+    if layer.experts or not all(is_native(product) for product in products):
         return False
     by_head = layer.q_norm, layer.k_norm
     return not any(norm.centred for _, norm in layer.norms()) and all(
@@ -166,7 +177,8 @@ def _covers(layer: "Layer", shape: BlockShape) -> bool:
     )
 
 
-def _ours(product: Any) -> bool:
+def is_native(product: Any) -> bool:
+    """Whether C++ can call it."""
     return isinstance(product, NativeLinear) and product.outputs % (2 * LANES) == product.inputs % LANES == 0
 
 
@@ -175,8 +187,8 @@ def _laid_out(layer: "Layer", table: "RotaryTable", shape: BlockShape, attend: i
     norms = {name: norm.weight.float().contiguous() for name, norm in layer.norms()}
     products: dict[str, Any] = {name: getattr(layer, name) for name in _PRODUCTS}
     block = _Block(
-        **{name: _product(product) for name, product in products.items()},
-        **{name: _norm(getattr(layer, name), norms.get(name)) for name in _NORMS},
+        **{name: native_product(product) for name, product in products.items()},
+        **{name: native_norm(getattr(layer, name), norms.get(name)) for name in _NORMS},
         attend=attend,
         cos=cos.data_ptr(),
         sin=sin.data_ptr(),
@@ -191,56 +203,66 @@ def _laid_out(layer: "Layer", table: "RotaryTable", shape: BlockShape, attend: i
     return NativeLayer(block, layer.scores, (cos, sin, norms, layer))
 
 
-def _product(layer: NativeLinear) -> _Product:
+def native_product(layer: NativeLinear) -> NativeProduct:
+    """As C++ takes it, who keeps the layer."""
     bias = None if layer.added is None else layer.added.data_ptr()
-    return _Product(*layer.native, bias, layer.outputs)
+    return NativeProduct(*layer.native, bias, layer.outputs)
 
 
-def _norm(norm: Norm | None, weight: Tensor | None) -> _Norm:
-    return _Norm(None, 0.0) if norm is None or weight is None else _Norm(weight.data_ptr(), norm.eps)
+def native_norm(norm: Norm | None, weight: Tensor | None) -> NativeNorm:
+    """As C++ takes it; weight: in float32, which the caller keeps."""
+    return NativeNorm(None, 0.0) if norm is None or weight is None else NativeNorm(weight.data_ptr(), norm.eps)
 
 
 @cache
-def _made(number: str) -> Run | None:
-    return usable("a block", lambda: _loaded(number), lambda run: None)
+def function_of(name: str, number: str) -> Run | None:
+    """A function of `block.cpp` for rows of this kind of number; None where it cannot be had, and a line says why."""
+    return usable("a block", lambda: _loaded(name, number), lambda made: None)
 
 
-def _loaded(number: str) -> Run:
-    run = library("block", NUMBER=number).run
-    run.argtypes, run.restype = [c_void_p, c_int64, c_void_p, c_void_p], None
-    return run
+def _loaded(name: str, number: str) -> Run:
+    made: Run = getattr(library("block", NUMBER=number), name)
+    made.argtypes, made.restype = [c_void_p, c_int64, c_void_p, c_void_p], None  # type: ignore[attr-defined]
+    return made
 
 
-@torch.inference_mode()
 def _fault(native: NativeBlocks, blocks: "Blocks") -> str | None:
     """What is wrong with the first of them on a few rows; None where nothing is."""
     first, one = native.first, replace(blocks, layers=blocks.layers[:1], compiled=None)
     chance, like = torch.Generator().manual_seed(0), blocks.tables[0][0]
-    x, read = (torch.randn(_ROWS, width, generator=chance).to(like) for width in (first.width, first.inputs))
-    entering = x, None if first.inputs == first.width else read
+    x, read = (torch.randn(ROWS, width, generator=chance).to(like) for width in (first.width, first.inputs))
 
-    def in_native(x: Tensor, positions: Tensor, cache: RowsCache, read: Tensor | None) -> Tensor:
+    def in_native(positions: Tensor, cache: RowsCache, x: Tensor, read: Tensor | None = None) -> Tensor:
         return first.run(x, positions, places_of(cache) or [], read, ())[1]
 
-    def in_steps(x: Tensor, positions: Tensor, cache: RowsCache, read: Tensor | None) -> Tensor:
+    def in_steps(positions: Tensor, cache: RowsCache, x: Tensor, read: Tensor | None = None) -> Tensor:
         (state,) = one.run_stepwise(x, positions, None, cache, read)
         return state
 
-    found, expected = (_fed(one, run, *entering, [_ROWS]) for run in (in_native, in_steps))
+    return fault(one, in_native, in_steps, [x] if first.inputs == first.width else [x, read])
+
+
+@torch.inference_mode()
+def fault(blocks: "Blocks", native: _Fed, steps: _Fed, fed: Sequence[Tensor]) -> str | None:
+    """What is wrong with the rows that C++ gives of `ROWS` fed ones; None where nothing is.
+
+    It shall give what the steps give, and a row the same bits alone.
+    """
+    found, expected = (_rows_of(blocks, run, fed, [ROWS]) for run in (native, steps))
     error = float((found - expected).float().norm() / expected.float().norm())
-    if not error <= _TOLERANCE[like.dtype]:
+    if not error <= _TOLERANCE[found.dtype]:
         return f"it is off by {error:.1%}"
-    alike = torch.equal(_fed(one, in_native, *entering, [1] * _ROWS), found)
+    alike = torch.equal(_rows_of(blocks, native, fed, [1] * ROWS), found)
     return None if alike else "a row has other bits among others"
 
 
-def _fed(blocks: "Blocks", run: _Fed, x: Tensor, read: Tensor | None, sizes: Sequence[int]) -> Tensor:
-    """The states of rows of one text that are fed so many at a time."""
-    cache = RowsCache(1, blocks.shape, x.device, x.dtype)
-    slot, states = RowsSlot(cache), list[Tensor]()
-    reads = [None] * len(sizes) if read is None else read.split(list(sizes))
-    for rows, entering in zip(x.split(list(sizes)), reads, strict=True):
-        positions, _ = slot.lay_out(len(rows))
-        states.append(run(rows, positions, cache, entering))
-        slot.advance(len(rows))
-    return torch.cat(states)
+def _rows_of(blocks: "Blocks", run: _Fed, fed: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
+    """What comes of rows of one text that are fed so many at a time."""
+    cos, _ = blocks.tables[0]
+    cache = RowsCache(len(blocks.layers), blocks.shape, cos.device, cos.dtype)
+    slot, given = RowsSlot(cache), list[Tensor]()
+    for parts in zip(*(one.split(list(sizes)) for one in fed), strict=True):
+        positions, _ = slot.lay_out(len(parts[0]))
+        given.append(run(positions, cache, *parts))
+        slot.advance(len(parts[0]))
+    return torch.cat(given)

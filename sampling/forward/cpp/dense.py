@@ -8,9 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sampling.forward.cpp.kernel import LANES, NUMBERS
-from sampling.forward.cpp.library import compiler, library, usable
+from sampling.forward.cpp.library import compiler, library, own_kernels, usable
 from sampling.forward.cpp.native import Multiply, NativeLinear, as_multiply, fault
-from sampling.forward.cpp.own import own_kernels
 from sampling.forward.kernels.linear import Kernel, Product
 
 _ROWS, _OUTPUTS, _INPUTS = 9, 72, 97

@@ -11,8 +11,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from sampling.forward.cpp.library import compiler, library, usable
-from sampling.forward.cpp.own import own_kernels
+from sampling.forward.cpp.library import compiler, library, own_kernels, usable
 from sampling.forward.cpp.varlen import Attend, VarlenAttention
 from sampling.forward.kernels.scores import PLAIN_SCORES, explicit_attention
 from sampling.forward.models.steps import BlockShape

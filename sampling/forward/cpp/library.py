@@ -1,4 +1,7 @@
-"""Sources in C++ beside this file, compiled once for this CPU and kept in the user's cache folder."""
+"""Sources in C++ beside this file, compiled once for this CPU and kept in the user's cache folder.
+
+Whether kernels of our own may compute at all, in Triton on cards and in C++ on CPUs, is said here as well.
+"""
 
 import hashlib
 import logging
@@ -21,7 +24,19 @@ _FOLDER = Path(__file__).parent
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-w")
 _PATIENCE_S = 120
 _log = logging.getLogger(__name__)
+_allowed = True
 T = TypeVar("T")
+
+
+def use_own_kernels(answer: bool) -> None:
+    """Whether what is made from now on may have kernels of our own, or torch's operations alone."""
+    global _allowed
+    _allowed = answer
+
+
+def own_kernels() -> bool:
+    """Whether they are allowed."""
+    return _allowed
 
 
 def compiler() -> str | None:

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sampling.forward.cpp.library import compiler, library, usable
+from sampling.forward.cpp.library import compiler, library, own_kernels, usable
 from sampling.forward.cpp.native import Multiply, NativeLinear, as_multiply, fault
-from sampling.forward.cpp.own import own_kernels
 from sampling.forward.kernels.linear import Kernel, Product
 from sampling.forward.kernels.quantisation_scales import GROUP
 

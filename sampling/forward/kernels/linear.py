@@ -220,13 +220,13 @@ class ReducedOutput:
     """
 
     def __init__(self, linear: Linear, ids: Tensor, vocab_size: int) -> None:
-        self._linear, self._ids, self._vocab_size = linear, ids, vocab_size
+        self.linear, self.ids, self.vocab_size = linear, ids, vocab_size
 
     def __call__(self, x: Tensor) -> Tensor:
-        y = self._linear(x)
-        if len(self._ids) == self._vocab_size:
+        y = self.linear(x)
+        if len(self.ids) == self.vocab_size:
             return y
-        return y.new_full((x.shape[0], self._vocab_size), torch.finfo(y.dtype).min).index_copy_(1, self._ids, y)
+        return y.new_full((x.shape[0], self.vocab_size), torch.finfo(y.dtype).min).index_copy_(1, self.ids, y)
 
     def with_kernel(self, kernel: Kernel) -> Linear:
-        return ReducedOutput(self._linear.with_kernel(kernel), self._ids, self._vocab_size)
+        return ReducedOutput(self.linear.with_kernel(kernel), self.ids, self.vocab_size)

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import torch
 
-from sampling.forward.cpp.own import own_kernels
+from sampling.forward.cpp.library import own_kernels
 
 CAPABILITY = (8, 0)
 

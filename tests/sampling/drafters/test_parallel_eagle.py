@@ -52,9 +52,9 @@ class Counting(RecurrentForward):
 
     fed: list[list[int]]
 
-    def run(self, tokens: Tensor, *rest: Any) -> Tensor:
+    def rows(self, tokens: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
         self.fed.append(tokens.tolist())
-        return super().run(tokens, *rest)
+        return super().rows(tokens, *rest)
 
 
 def made(target: lean.LeanModel, folder: Path, shape: TreeShape | None = None) -> tuple[ParallelEagleDrafter, Counting]:

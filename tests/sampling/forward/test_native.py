@@ -14,7 +14,7 @@ from transformers import AutoConfig, PretrainedConfig
 
 from sampling.forward.cpp import block, dense, kernel, vnni
 from sampling.forward.cpp.dense import DenseNativeLinear, dense_kernel
-from sampling.forward.cpp.own import use_own_kernels
+from sampling.forward.cpp.library import use_own_kernels
 from sampling.forward.kernels.formats import FORMATS
 from sampling.forward.kernels.linear import DenseLinear
 from sampling.forward.kernels.probe import use_kernel
@@ -36,7 +36,7 @@ BOTH = (torch.float32, torch.bfloat16)
 @pytest.fixture(scope="module", autouse=True)
 def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     def forget() -> None:
-        for cached in (dense._checked, kernel._checked, vnni._checked, block._made):
+        for cached in (dense._checked, kernel._checked, vnni._checked, block.function_of):
             cached.cache_clear()
 
     with found_compiler(tmp_path_factory.mktemp("cache"), forget):
@@ -252,8 +252,8 @@ def test_blocks_that_are_not_right_are_not_used(
 ) -> None:
     honest, calls = block._loaded, count()
 
-    def faulty(number: str) -> Callable[..., None]:
-        right = honest(number)
+    def faulty(name: str, number: str) -> Callable[..., None]:
+        right = honest(name, number)
 
         def run(given: Any, layers: int, *fed: Any) -> None:
             right(given, layers, *fed)
@@ -262,6 +262,6 @@ def test_blocks_that_are_not_right_are_not_used(
         return run
 
     monkeypatch.setattr(block, "_loaded", faulty)
-    block._made.cache_clear()
+    block.function_of.cache_clear()
     assert model_of("llama").blocks.native is None and said in caplog.text
-    block._made.cache_clear()
+    block.function_of.cache_clear()

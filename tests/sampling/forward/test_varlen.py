@@ -15,7 +15,7 @@ from sampling.forward.caches.blocks import BlockRows
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.cpp import kernel, library
-from sampling.forward.cpp.own import use_own_kernels
+from sampling.forward.cpp.library import use_own_kernels
 from sampling.forward.kernels.scores import PLAIN_SCORES, Scores, explicit_attention
 from sampling.forward.models.steps import BlockShape
 from tests.sampling.forward.found_compiler import found_compiler, needs_compiler

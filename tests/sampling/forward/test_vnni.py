@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sampling.forward.cpp import vnni
-from sampling.forward.cpp.own import use_own_kernels
+from sampling.forward.cpp.library import use_own_kernels
 from sampling.forward.cpp.vnni import Grid, VnniLinear, vnni_kernel
 from sampling.forward.kernels import int4, int8
 from sampling.forward.kernels.int4 import Int4Linear, int4_product

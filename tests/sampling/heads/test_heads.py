@@ -94,9 +94,9 @@ def test_the_prompt_is_read_before_the_first_round(kind: str, target: lean.LeanM
     fed: list[int] = []
 
     class Counting(RecurrentForward):
-        def run(self, tokens: torch.Tensor, *rest: Any) -> torch.Tensor:
+        def rows(self, tokens: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
             fed.append(len(tokens))
-            return super().run(tokens, *rest)
+            return super().rows(tokens, *rest)
 
     forward = RecurrentForward.of(pair.head(kind), target)
     drafter = RecurrentDrafter(RecurrentRunner(Counting(**vars(forward))))

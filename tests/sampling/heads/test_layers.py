@@ -4,7 +4,7 @@ The reference is `tests.published_reference.eagle3`: no cache, teacher-forced, t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -233,16 +233,17 @@ class Misread(Norm):
 class Misfed(RecurrentForward):
     """Its second layer reads what the first one reads."""
 
-    def run(self, tokens: Tensor, feature: Tensor, *rest: Any) -> Tensor:
+    def rows(self, tokens: Tensor, feature: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
         norm = self.blocks.layers[1].attention_norm
         assert isinstance(norm, Misread) and self.feature_norm is not None
         norm.instead = self.feature_norm(feature)
-        return super().run(tokens, feature, *rest)
+        return super().rows(tokens, feature, *rest)
 
 
 def with_layers(forward: RecurrentForward, layers: Sequence[Any], kind: type[RecurrentForward]) -> RecurrentForward:
     blocks = Blocks(tuple(layers), forward.blocks.tables, forward.blocks.shape)
-    return kind(**{**vars(forward), "blocks": blocks})
+    parts = {field.name: getattr(forward, field.name) for field in fields(RecurrentForward)}
+    return kind(**{**parts, "blocks": blocks})
 
 
 @torch.inference_mode()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sampling.forward.cpp.own import use_own_kernels
+from sampling.forward.cpp.library import use_own_kernels
 from sampling.forward.kernels.formats import FORMATS
 from sampling.forward.kernels.probe import use_kernel
 from sampling.forward.models import blocks, lean
