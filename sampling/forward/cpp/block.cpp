@@ -71,7 +71,7 @@ struct Fed {
 
 namespace {
 
-constexpr int64_t SMALL = 16;  // rows that one thread prepares sooner than two begin
+constexpr int64_t SMALL = 4;  // rows that one thread prepares sooner than two begin
 
 struct Scratch {
   std::vector<float> held, read, raw, gated;

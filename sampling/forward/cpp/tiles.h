@@ -53,6 +53,11 @@ class Tiles {
   ~Tiles() { _tile_release(); }
 };
 
+// What lies in memory behind two blocks of weights is on its way while these are multiplied.
+inline void fetch_next(const char* weights, int64_t bytes) {
+  for (int64_t i = 0; i < LINES * STEP; i += STEP) _mm_prefetch(weights + BROAD * LINES * bytes + i, _MM_HINT_T0);
+}
+
 // The sums of lines in one tile or two with two blocks: `[DEEP * LINES, BROAD, LINES]`.
 template <class T>
 void sum_tiles(const char* lines, bool deep, const char* first, const char* second, int64_t steps, T* sums) {
@@ -62,6 +67,8 @@ void sum_tiles(const char* lines, bool deep, const char* first, const char* seco
   _tile_zero(2);
   _tile_zero(3);
   for (int64_t k = 0; k < bytes; k += STEP) {
+    fetch_next(first + k * LINES, bytes);
+    fetch_next(second + k * LINES, bytes);
     _tile_loadd(4, lines + k, bytes);
     _tile_loadd(6, first + k * LINES, STEP);
     DOT_TILES(0, 4, 6);

@@ -263,7 +263,7 @@ int64_t tiles(const Matrix& of, const Entered& in, int64_t row, int64_t begin, i
 }
 
 #if BY_TILES
-constexpr int FEWEST = 5;  // rows from which on tiles are faster
+constexpr int FEWEST = 4;  // rows from which on tiles are faster
 
 // The rows from begin to end with the blocks from low to high.
 void tiled(const Matrix& of, const Entered& in, int64_t begin, int64_t end, int64_t low, int64_t high, float* out) {
