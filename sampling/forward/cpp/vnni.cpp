@@ -113,6 +113,7 @@ struct Entered {
   int8_t* parts;               // [rows, PARTS, filled]
   std::vector<int32_t> whole;  // [rows, groups, PARTS], the sums of its numbers
   std::vector<float> scale;    // [rows, groups]
+  std::vector<float> sum;      // [rows, groups], of what its numbers stand for
 };
 
 inline float most(Lanes lanes) {
@@ -153,6 +154,7 @@ void make_room(const Matrix& of, int64_t rows, Entered& in) {
   if (in.scale.size() < groups) {
     in.whole.resize(groups * PARTS);
     in.scale.resize(groups);
+    in.sum.resize(groups);
   }
 }
 
@@ -175,9 +177,10 @@ void enter(const Matrix& of, const float* row, int64_t r, Entered& in) {
       upper_sum = plus(upper_sum, upper);
       lower_sum = plus(lower_sum, lower);
     }
-    in.whole[(r * groups + g) * PARTS] = total(upper_sum);
-    in.whole[(r * groups + g) * PARTS + 1] = total(lower_sum);
-    in.scale[r * groups + g] = top / HIGHEST + lost(from, span);
+    const int64_t at = r * groups + g;
+    const int32_t upper = in.whole[at * PARTS] = total(upper_sum), lower = in.whole[at * PARTS + 1] = total(lower_sum);
+    in.scale[at] = top / HIGHEST + lost(from, span);
+    in.sum[at] = static_cast<float>(256 * upper + lower) * in.scale[at];
   }
 }
 
@@ -240,10 +243,7 @@ void tile(const Matrix& of, const Entered& in, int64_t row, int64_t block, float
         if (GROUPED) {
           const Lanes number = product(floats(plus(times256(upper), lower)), scale);
           y[r][v] = fused(number, half(of.steps + at), y[r][v]);
-          if (BITS == 4) {
-            const float sum = static_cast<float>(256 * whole[0] + whole[1]);
-            y[r][v] = fused(product(spread(sum), scale), half(of.lowest + at), y[r][v]);
-          }
+          if (BITS == 4) y[r][v] = fused(spread(in.sum[(row + r) * groups + g]), half(of.lowest + at), y[r][v]);
         } else {
           y[r][v] = scaled(upper, lower, in.scale[row + r]);
         }
