@@ -203,8 +203,9 @@ class Forward {
   // States of a head's rows, and logits of those that are asked for.
   void leave(const Ends& ends, const Fed& fed) {
     const int64_t width = of.width;
-    for (int64_t row = 0; row < rows.count; ++row)
+    each_row(rows, [&](int64_t row) {
       normed(ends.normed_feedback ? ends.norm : Norm{}, &at.held[row * width], fed.states + row * width, width);
+    });
     if (fed.wanted == 0) return;
     grow(at.read, fed.wanted * width);
     grow(at.raw, fed.wanted * ends.output.outputs);

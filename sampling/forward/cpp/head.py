@@ -78,7 +78,7 @@ class NativeHead:
         self._draft, self._blocks, output = draft, blocks, ends.output
         assert isinstance(output, ReducedOutput)
         whole = len(output.ids) == output.vocab_size
-        self._vocab_size = output.vocab_size
+        self._vocab_size, self._dtype = output.vocab_size, ends.embedding.dtype
         tensors = {"embedding": ends.embedding.contiguous()}
         if ends.masks is not None:
             tensors["mask_embedding"], tensors["mask_state"] = (one.contiguous() for one in ends.masks)
@@ -105,7 +105,7 @@ class NativeHead:
         """States `[n, H]` and raw logits `[m, V]`: see `RecurrentForward.rows`. places: see `NativeBlocks.run`."""
         count = len(tokens)
         asked = torch.arange(count - which, count) if isinstance(which, int) else which.contiguous()
-        tokens, above = tokens.contiguous(), above.contiguous()
+        tokens, above = tokens.contiguous(), above.to(self._dtype).contiguous()
         states, logits = torch.empty_like(above), above.new_empty(len(asked), self._vocab_size)
         calls = self._blocks.calls(positions, places, {})
         numbers = tokens, asked, above
