@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig
 
-from sampling.forward.cpp import block, dense, kernel, vnni
+from sampling.forward.cpp import block, dense, vnni
 from sampling.forward.cpp.dense import DenseNativeLinear, dense_kernel
 from sampling.forward.cpp.library import use_own_kernels
 from sampling.forward.kernels.formats import FORMATS
@@ -26,7 +26,7 @@ from sampling.forward.traffic import held_bytes
 from sampling.loading.options import LoadOptions
 from sampling.loading.pairs import load_pair
 from tests import tiny
-from tests.sampling.forward.found_compiler import found_compiler, needs_compiler
+from tests.sampling.forward.found_compiler import found_compiler, needs_compiler, own_products
 
 pytestmark = needs_compiler
 ROWS = 14  # of more than two tiles
@@ -35,21 +35,14 @@ BOTH = (torch.float32, torch.bfloat16)
 
 @pytest.fixture(scope="module", autouse=True)
 def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    def forget() -> None:
-        for cached in (dense._checked, kernel._checked, vnni._checked, block.function_of):
-            cached.cache_clear()
-
-    with found_compiler(tmp_path_factory.mktemp("cache"), forget):
+    with found_compiler(tmp_path_factory.mktemp("cache")):
         yield
 
 
 @pytest.fixture(autouse=True)
 def own_kernels() -> Iterator[None]:
-    """What is made has them, and nothing has a gradient."""
-    use_kernel("own")
-    with torch.inference_mode():
+    with own_products():
         yield
-    use_kernel("auto")
     use_own_kernels(True)
 
 

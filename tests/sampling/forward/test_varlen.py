@@ -29,7 +29,7 @@ pytestmark = needs_compiler
 def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A compiler, and a cache folder for all tests here."""
     folder = tmp_path_factory.mktemp("cache")
-    with found_compiler(folder, kernel._checked.cache_clear):
+    with found_compiler(folder):
         yield folder
 
 

@@ -30,7 +30,7 @@ ROWS = 51  # more than enter at once
 
 @pytest.fixture(scope="module", autouse=True)
 def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with found_compiler(tmp_path_factory.mktemp("cache"), vnni._checked.cache_clear):
+    with found_compiler(tmp_path_factory.mktemp("cache")):
         yield
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sampling.distill.tasks import Trunk
-from sampling.forward.cpp import block, head, kernel
+from sampling.forward.cpp import block, head
 from sampling.forward.kernels.probe import use_kernel
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.requests import run_single
@@ -20,7 +20,7 @@ from sampling.heads.head_files import Head
 from sampling.heads.inference import RecurrentForward
 from sampling.heads.recurrent_runner import RecurrentFeed, RecurrentRunner
 from sampling.methods.tables import MODELS
-from tests.sampling.forward.found_compiler import found_compiler, needs_compiler
+from tests.sampling.forward.found_compiler import found_compiler, needs_compiler, own_products
 from tests.sampling.forward.test_native import BOTH, model_of
 
 pytestmark = needs_compiler
@@ -40,20 +40,14 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    def forget() -> None:
-        for cached in (kernel._checked, block.function_of):
-            cached.cache_clear()
-
-    with found_compiler(tmp_path_factory.mktemp("cache"), forget):
+    with found_compiler(tmp_path_factory.mktemp("cache")):
         yield
 
 
 @pytest.fixture(autouse=True)
 def own_kernels() -> Iterator[None]:
-    use_kernel("own")
-    with torch.inference_mode():
+    with own_products():
         yield
-    use_kernel("auto")
 
 
 def head_of(target: LeanModel, name: str, ids: Tensor, **changes: Any) -> RecurrentForward:
