@@ -20,7 +20,19 @@ from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.methods.settings import Settings
 from sampling.methods.tables import HEADS
 from sampling.pair.pair_engine import PairEngine
-from scripts.train_drafter import BatchTokens, Epochs, Given, Rate, Seed, Steps, Target, Tokens, check_rate, read_data
+from scripts.train_drafter import (
+    CANDIDATES,
+    BatchTokens,
+    Epochs,
+    Given,
+    Rate,
+    Seed,
+    Steps,
+    Target,
+    Tokens,
+    check_rate,
+    read_data,
+)
 from utils.errors import UserError
 from utils.events import Round
 from utils.files import write_atomically
@@ -57,6 +69,17 @@ CHOICES = {
     "state-norm each": TrainingChoice(variant={"state_norm": "each"}),
     "state-norm each, feedback normed": TrainingChoice(variant={"state_norm": "each", "normed_feedback": True}),
     "output-rank 96": TrainingChoice(variant={"output_rank": 96}),
+    "attention-window 64": TrainingChoice(variant={"attention_windows": (64,)}),
+    "candidate-rank 64": TrainingChoice(variant={"candidate_rank": 64, "candidates": CANDIDATES}),
+    "EAGLE-4": TrainingChoice(
+        variant={
+            "state_norm": "each",
+            "normed_feedback": True,
+            "attention_windows": (64,),
+            "candidate_rank": 64,
+            "candidates": CANDIDATES,
+        }
+    ),
     "answers drawn": TrainingChoice(answers="drawn"),
     "answers greedy": TrainingChoice(answers="greedy"),
     "products float32": TrainingChoice(products="float32"),
@@ -87,7 +110,8 @@ class TrainingPlan:
         """What is trained for a choice."""
         from sampling.distill.make_head import DrafterShape
 
-        vocabulary = None if choice.variant.get("output_rank") else self.draft_vocab
+        ranks = "output_rank", "candidate_rank"
+        vocabulary = None if any(map(choice.variant.get, ranks)) else self.draft_vocab
         return DrafterShape(self.method, vocabulary, self.steps, 1, None, choice.variant)
 
 

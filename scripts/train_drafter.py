@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sampling.pair.pair import Pair
 
 
+CANDIDATES = 32
 HeadKind = StrEnum("HeadKind", [*MODELS])
 # As `LOSSES`, `ANSWERS` and `PRODUCTS` of sampling/distill have them, which would load torch here.
 LossKind = StrEnum("LossKind", ["kl", "lk", "acceptance"])
@@ -79,6 +80,19 @@ OutputRank = Annotated[
     int | None,
     typer.Option(min=1, help="rank of an output over all tokens, eagle and mtp only; default: the draft vocabulary"),
 ]
+CandidateRank = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="rank of what finds the tokens that an output over all scores, eagle and mtp only; default: none"
+    ),
+]
+Candidates = Annotated[
+    int | None, typer.Option(min=1, help="tokens that --candidate-rank finds for each draft; default: 32, or as before")
+]
+Window = Annotated[
+    int | None,
+    typer.Option(min=1, help="rows that its attention sees, eagle and mtp only; default: all, or as before"),
+]
 Products = Annotated[
     ProductKind,
     typer.Option(
@@ -113,6 +127,9 @@ def main(
     state_norm: StateNorm = None,
     feedback: Feedback = None,
     output_rank: OutputRank = None,
+    candidate_rank: CandidateRank = None,
+    candidates: Candidates = None,
+    attention_window: Window = None,
     products: Products = ProductKind.auto,
     data_only: DataOnly = False,
     overwrite: Overwrite = False,
@@ -128,6 +145,7 @@ def main(
     uv run scripts/train_drafter.py --method eagle --steps 3 --tokens 800000 --further models/eagle
     uv run scripts/train_drafter.py --method mtp --data self --data training.jsonl
     uv run scripts/train_drafter.py --method eagle --loss lk --state-norm each --feedback normed
+    uv run scripts/train_drafter.py --method eagle --attention-window 128 --candidate-rank 64
     """
     with exit_statuses():
         from sampling.distill.make_head import DrafterShape
@@ -153,9 +171,12 @@ def main(
         if data_only:
             _write(pair, corpora, seed)
             return
-        shape = DrafterShape(
-            method.value, draft_vocab, steps, layers, further, _variant(state_norm, feedback, output_rank)
-        )
+        variant = {
+            **_variant(state_norm, feedback, output_rank),
+            **_candidates(candidate_rank, candidates),
+            **({} if attention_window is None else {"attention_windows": (attention_window,) * layers}),
+        }
+        shape = DrafterShape(method.value, draft_vocab, steps, layers, further, variant)
         folder = out or ROOT / "models" / ("distilled" if method == "model" else method.value)
         _train(pair, shape, corpora, schedule, folder, overwrite)
 
@@ -174,6 +195,13 @@ def _variant(state_norm: NormKind | None, feedback: FeedbackKind | None, output_
         "output_rank": output_rank,
     }
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _candidates(rank: int | None, candidates: int | None) -> dict[str, object]:
+    """The same of what finds candidates. Raises `UserError` for candidates that nothing finds."""
+    if rank is None and candidates is not None:
+        raise UserError(f"--candidates {candidates} given without --candidate-rank; expected both")
+    return {} if rank is None else {"candidate_rank": rank, "candidates": candidates or CANDIDATES}
 
 
 def _write(pair: "Pair", data: "Data", seed: int) -> None:
@@ -243,6 +271,10 @@ def _choices(made: "Trained", data: "Data", schedule: "Schedule") -> dict[str, o
         lines["own states it goes on from"] = "behind the norm"
     if config.output_rank:
         lines["output over all tokens"] = f"of rank {config.output_rank}"
+    if config.candidate_rank:
+        lines["output over all tokens"] = f"{config.candidates} candidates, found by rank {config.candidate_rank}"
+    if config.attention_windows:
+        lines["rows that attention sees"] = config.attention_windows[0]
     return lines
 
 

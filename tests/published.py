@@ -141,7 +141,9 @@ def eagle4() -> Made:
     weights = {name: weight for name, weight in counted(1).items() if name not in ("d2t", "t2d")}
     weights |= norms(*(f"fc_norm.{place}" for place in range(3))) | linear("lm_head", VOCAB, SIZE)
     weights |= linear("efficient_lm_head_down_proj", 7, SIZE) | linear("efficient_lm_head", VOCAB, 7)
-    return config | {"fc_norm": True}, weights | {"embed_tokens.weight": random(VOCAB, SIZE)}
+    found = {"type": "low_rank", "rank": 7, "num_candidates": 90}
+    config |= {"fc_norm": True, "efficient_lm_head_config": found}
+    return config, weights | {"embed_tokens.weight": random(VOCAB, SIZE)}
 
 
 def eagle3_narrow() -> Made:

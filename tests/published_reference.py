@@ -156,7 +156,7 @@ def eagle3(text: Text, config: Mapping[str, Any], w: Weights) -> Tensor:
             named = "input_layernorm" if "input_layernorm.weight" in own else "hidden_norm"
             state = decoder(own, state, norm(own, named, state, inner), inner, window_of(inner, number))
         last = norm(w, "norm", state, inner)
-        drafted = layer(w, "lm_head", last)
+        drafted = candidates(w, config, last, layer(w, "lm_head", last))
         fed_back = last if config.get("norm_output") else state
         return drafted.new_full((len(state), vocab), float("-inf")).index_copy(1, rows, drafted), fed_back
 
@@ -167,6 +167,15 @@ def eagle3(text: Text, config: Mapping[str, Any], w: Weights) -> Tensor:
     joined = torch.cat(read, -1)
     feature = layer(w, "fc", norm(w, "input_norm", joined, inner) if config.get("norm_before_fc") else joined)
     return recurrent(text, w.get("embed_tokens.weight", text.embedding()), feature, run)
+
+
+def candidates(w: Weights, config: Mapping[str, Any], x: Tensor, logits: Tensor) -> Tensor:
+    """EAGLE-4: logits of the tokens that the candidate head finds, where there is one."""
+    if "efficient_lm_head.weight" not in w:
+        return logits
+    rough = layer(w, "efficient_lm_head", layer(w, "efficient_lm_head_down_proj", x))
+    least = rough.sort(descending=True).values[:, config["efficient_lm_head_config"]["num_candidates"] - 1]
+    return logits.masked_fill(rough < least[:, None], float("-inf"))
 
 
 def window_of(config: Mapping[str, Any], number: int) -> int | None:

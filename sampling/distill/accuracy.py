@@ -73,7 +73,7 @@ def _covered(task: Task, batches: Sequence[TrainingBatch]) -> float:
 
 def _ranks(task: Task, training_pass: TrainingPass, batch: TrainingBatch) -> tuple[Tensor, int]:
     """At which rank `[B, T]` each row has the token it predicts (very high where the draft vocabulary lacks it)."""
-    logits = task.logits(training_pass.rows)
+    logits = task.drafted(training_pass.rows)
     label = torch.roll(batch.tokens, -training_pass.ahead, dims=1)
     place = torch.searchsorted(task.trunk.ids, label).clamp(max=len(task.trunk.ids) - 1)
     score = logits.gather(2, place.unsqueeze(2))

@@ -40,8 +40,8 @@ Announce = Callable[[str], AbstractContextManager[Callable[..., None]]]
 class DrafterShape:
     """What is trained: a new drafter of these sizes, or the one in the folder `further`.
 
-    draft_vocab: None = `DRAFT_VOCAB`, or as many tokens as the drafter that learns further has; a head with a low-rank
-    output has all. variant: further values of its `HeadConfig` by name.
+    draft_vocab: None = `DRAFT_VOCAB`, or as many tokens as the drafter that learns further has; a head with a product
+    of low rank over its tokens has all. variant: further values of its `HeadConfig` by name.
     """
 
     method: str
@@ -53,7 +53,8 @@ class DrafterShape:
 
     def config(self, pair: Pair) -> HeadConfig:
         """What a new drafter of this shape is. Raises `UserError` where there is none for the pair's target."""
-        vocabulary = self.draft_vocab or (pair.target.vocab_size if self.variant.get("output_rank") else DRAFT_VOCAB)
+        everything = any(self.variant.get(name) for name in ("output_rank", "candidate_rank"))
+        vocabulary = self.draft_vocab or (pair.target.vocab_size if everything else DRAFT_VOCAB)
         return recipe.head_config(self.method, pair, vocabulary, self.steps, self.layers, self.variant)
 
     def begun(self, pair: Pair) -> Task | None:
@@ -61,7 +62,10 @@ class DrafterShape:
         if self.further is None:
             return None
         task = recipe.further_task(self.method, pair, self.further, self.steps, self.variant)
-        if task.config.output_rank and self.draft_vocab not in (None, task.config.draft_vocab):
+        if (task.config.output_rank or task.config.candidate_rank) and self.draft_vocab not in (
+            None,
+            task.config.draft_vocab,
+        ):
             raise UserError(
                 f"--draft-vocab {self.draft_vocab} given, and {self.further} has an output over all "
                 f"{task.config.draft_vocab} tokens; leave it out"

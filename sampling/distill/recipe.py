@@ -183,6 +183,8 @@ def option(name: str, value: Any) -> str:
     """How a user gives this further value of a `HeadConfig`."""
     if name == "normed_feedback":
         return f"--feedback {'normed' if value else 'raw'}"
+    if name == "attention_windows":
+        return f"--attention-window {value[0]}" if value else "no --attention-window"
     return f"--{name.replace('_', '-')} {value}"
 
 

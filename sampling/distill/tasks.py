@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from sampling.distill.batches import TrainingBatch
 from sampling.distill.low_rank import low_rank
-from sampling.distill.objective import LOSSES, Objective
+from sampling.distill.objective import LOSSES, Objective, cross_entropy
 from sampling.distill.shards import TrainingRow
 from sampling.heads.block import Rows
 from sampling.heads.config import HeadConfig
@@ -97,6 +97,14 @@ class Task(ABC):
         """Raw logits over the draft vocabulary, `[..., D]`, of rows of a pass."""
         return rows @ self.trunk.output.T
 
+    def drafted(self, rows: Tensor) -> Tensor:
+        """As `logits`, as they are while it drafts."""
+        return self.logits(rows)
+
+    def beside(self, rows: Tensor, logs: Tensor) -> Tensor | float:
+        """What is learned beside the target: a loss of rows `[n, H]`, whose log-probabilities `[n, D]` are there."""
+        return 0.0
+
     def loss(self, batch: TrainingBatch, progress: float = 1.0, objective: Objective = Objective()) -> Tensor:  # noqa: B008
         """Weighted mean over the trained passes of the distance to the target's distribution over the draft vocabulary.
 
@@ -108,9 +116,10 @@ class Task(ABC):
             rows, label = _facing(training_pass, batch)
             if not len(rows[0]):
                 continue
-            logs = torch.log_softmax(self.logits(training_pass.rows[rows]), dim=-1, dtype=torch.float32)
+            facing = training_pass.rows[rows]
+            logs = torch.log_softmax(self.logits(facing), dim=-1, dtype=torch.float32)
             weight = objective.decay**number
-            total = total + weight * LOSSES[objective.loss](p[label], logs)
+            total = total + weight * (LOSSES[objective.loss](p[label], logs) + self.beside(facing, logs))
             weights += weight
         return total / weights
 
@@ -143,10 +152,11 @@ class RecurrentTask(Task):
         states = {layer: torch.cat([row.states[layer][:-1].float() for row in rows[:64]]) for layer in rows[0].states}
         for norm, read in zip(head.state_norms, _behind_one_norm(self.config, states), strict=True):
             norm.get_parameter("weight").fill_(float(read.pow(2).mean(-1).sqrt().median()))
-        if head.output_down is not None and head.output_up is not None:
-            down, up = low_rank(self.trunk.output.cpu(), states[last], self.config.output_rank)
-            head.output_down.weight.copy_(down)
-            head.output_up.weight.copy_(up)
+        for down, up in ((head.output_down, head.output_up), (head.candidates_down, head.candidates_up)):
+            if down is not None and up is not None:
+                narrow, wide = low_rank(self.trunk.output.cpu(), states[last], len(down.weight))
+                down.weight.copy_(narrow)
+                up.weight.copy_(wide)
         if head.feature is not None:
             unit = torch.eye(self.config.hidden_size)
             head.feature.weight.copy_(torch.cat([unit * (layer == last) for layer in self.config.features], dim=1))
@@ -177,6 +187,16 @@ class RecurrentTask(Task):
 
     def logits(self, rows: Tensor) -> Tensor:
         return self.head.logits(rows, self.trunk.output)
+
+    def drafted(self, rows: Tensor) -> Tensor:
+        return self.head.drafted(rows, self.trunk.output)
+
+    def beside(self, rows: Tensor, logs: Tensor) -> Tensor | float:
+        """Cross-entropy of what finds candidates to the head's own distribution, which does not learn from it."""
+        rough = self.head.rough(rows.detach())
+        if rough is None:
+            return 0.0
+        return cross_entropy(logs.detach().exp(), torch.log_softmax(rough, dim=-1, dtype=torch.float32))
 
 
 def last_blocks(count: int, layers: int) -> dict[str, str]:

@@ -20,6 +20,8 @@ _SIZES = {
     "window": (1, 2**62),
     "target_size": (0, 2**20),
     "output_rank": (0, 2**20),
+    "candidate_rank": (0, 2**20),
+    "candidates": (0, 2**31),
     "markov_rank": (0, 2**16),
     "mask_token": (-1, 2**31),
 }
@@ -45,7 +47,8 @@ class HeadConfig:
     normed_feedback: while drafting, the head reads its own states behind the output's norm. state_norm: norms of the
     target's states in front of the layer that joins them, one of `each`, or one of the `joined` (EAGLE-3.1, arXiv
     2605.09992). output_rank: where it is not 0, the head's own output over all tokens is a product of two matrices of
-    that rank (SlimSpec, 2605.10453). markov_rank: of the matrix
+    that rank (SlimSpec, 2605.10453). candidate_rank: where it is not 0, a product of two matrices of that rank finds so
+    many `candidates` among all tokens, and the output matrix scores no other (EAGLE-4). markov_rank: of the matrix
     that a one-pass head adds to its logits for the token before, 0 = none. confidence: what such a head tells the
     acceptance of a draft from, its state, or its state and the token before. fills: its rows stand where their drafts
     do, where otherwise each drafts the token behind it. mask_token: whose embedding stands for a token that is not
@@ -83,6 +86,8 @@ class HeadConfig:
     normed_feedback: bool = False
     state_norm: Literal["none", "each", "joined"] = "none"
     output_rank: int = 0
+    candidate_rank: int = 0
+    candidates: int = 0
     markov_rank: int = 0
     confidence: Literal["none", "state", "markov"] = "none"
     fills: bool = False
@@ -103,12 +108,15 @@ class HeadConfig:
             self._expect(name, isinstance(getattr(self, name), str), "a text")
         self._expect("fuse", self.fuse in ("linear", "attention"), "linear or attention")
         self._expect("state_norm", self.state_norm in ("none", "each", "joined"), "none, each or joined")
-        self._expect(
-            "output_rank",
-            not self.output_rank or self.draft_vocab == self.vocab_size,
-            f"0, or a draft vocabulary of all {self.vocab_size} tokens",
-        )
-        self._expect("output_rank", self.output_rank <= self.hidden_size, f"{self.hidden_size}, hidden_size, at most")
+        for name in ("output_rank", "candidate_rank"):
+            rank, drafts_all = getattr(self, name), self.draft_vocab == self.vocab_size
+            everything = f"0, or a draft vocabulary of all {self.vocab_size} tokens"
+            self._expect(name, not rank or drafts_all, everything)
+            self._expect(name, rank <= self.hidden_size, f"{self.hidden_size}, hidden_size, at most")
+        self._expect("candidate_rank", not (self.candidate_rank and self.output_rank), "0 where output_rank is not")
+        least, most = (1, self.vocab_size) if self.candidate_rank else (0, 0)
+        found = f"{least} to {most} where candidate_rank is {self.candidate_rank}"
+        self._expect("candidates", least <= self.candidates <= most, found)
         self._expect("confidence", self.confidence in ("none", "state", "markov"), "none, state or markov")
         self._expect("confidence", self.confidence != "markov" or self.markov_rank > 0, "state where markov_rank is 0")
         self._expect("mask_token", self.mask_token < self.vocab_size, f"a token of {self.vocab_size}, or -1")

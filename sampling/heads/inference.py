@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.cpp.block import places_of
 from sampling.forward.cpp.head import HeadEnds, NativeHead, native_head
-from sampling.forward.kernels.linear import Kernel, Linear, LowRank, ReducedOutput
+from sampling.forward.kernels.linear import CandidateLinear, Kernel, Linear, LowRank, ReducedOutput
 from sampling.forward.kernels.probe import make_linear
 from sampling.forward.kernels.scores import Scores
 from sampling.forward.models.blocks import Attending, Blocks, rotary_table
@@ -26,6 +26,7 @@ from sampling.forward.models.steps import BlockShape, Norm
 from sampling.heads.block import frequencies
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
+from sampling.heads.recurrent import CANDIDATES
 
 LOW_RANK = "output_down.weight", "output_up.weight"
 # In place of a token: a row that reads what `masks` has.
@@ -195,9 +196,16 @@ def small_model(head: Head, target: CausalModel) -> LeanModel:
 def output_matrix(head: Head, target: CausalModel) -> Linear:
     """The output over the head's draft vocabulary: matrices of its own or the target's rows."""
     ids = head.draft_ids.to(target.device)
+
+    def low_rank(names: Sequence[str]) -> Linear:
+        down, up = (make_linear(head.weights[name].to(target.device, target.dtype)) for name in names)
+        return LowRank(down, up)
+
     if head.config.output_rank:
-        down, up = (head.weights[name].to(target.device, target.dtype) for name in LOW_RANK)
-        return ReducedOutput(LowRank(make_linear(down), make_linear(up)), ids, target.vocab_size)
+        return ReducedOutput(low_rank(LOW_RANK), ids, target.vocab_size)
     output_weight = head.weights.get("output.weight")
     weight = target.output_rows(ids) if output_weight is None else output_weight.to(target.device, target.dtype)
+    if head.config.candidate_rank:
+        found = CandidateLinear(low_rank(CANDIDATES), weight, head.config.candidates)
+        return ReducedOutput(found, ids, target.vocab_size)
     return ReducedOutput(make_linear(weight), ids, target.vocab_size)

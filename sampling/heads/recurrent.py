@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from sampling.heads.block import Block, Rows, rotations
 from sampling.heads.config import HeadConfig
 
+CANDIDATES = "candidates_down.weight", "candidates_up.weight"
+
 
 def state_norm_widths(config: HeadConfig) -> list[int]:
     """How wide each norm in front of `feature` is."""
@@ -93,6 +95,9 @@ class RecurrentHead(JoiningHead):
         size, rank = config.hidden_size, config.output_rank
         self.output_down = nn.Linear(size, rank, bias=False) if rank else None
         self.output_up = nn.Linear(rank, config.draft_vocab, bias=False) if rank else None
+        rough = config.candidate_rank
+        self.candidates_down = nn.Linear(size, rough, bias=False) if rough else None
+        self.candidates_up = nn.Linear(rough, config.draft_vocab, bias=False) if rough else None
 
     def forward(
         self, embedded: Tensor, feature: Tensor, first: int, past: Sequence[Sequence[Rows]] = ()
@@ -111,6 +116,21 @@ class RecurrentHead(JoiningHead):
             return rows @ output.T
         logits: Tensor = self.output_up(self.output_down(rows))
         return logits
+
+    def rough(self, rows: Tensor) -> Tensor | None:
+        """Logits `[..., D]` by which candidates are found; None where the head finds none."""
+        if self.candidates_down is None or self.candidates_up is None:
+            return None
+        logits: Tensor = self.candidates_up(self.candidates_down(rows))
+        return logits
+
+    def drafted(self, rows: Tensor, output: Tensor) -> Tensor:
+        """As `logits`, as they are while it drafts: the lowest finite one for tokens that are no candidates."""
+        logits, rough = self.logits(rows, output), self.rough(rows)
+        if rough is None:
+            return logits
+        found = rough.topk(self.config.candidates, dim=-1).indices
+        return torch.full_like(logits, torch.finfo(logits.dtype).min).scatter(-1, found, logits.gather(-1, found))
 
 
 class ParallelEagleHead(JoiningHead):

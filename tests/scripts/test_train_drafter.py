@@ -192,6 +192,37 @@ def test_what_was_chosen_is_recorded_and_drafts(method: str, writer: Path, tmp_p
         assert not lacking(" ".join(done.output.split()), *quoted), done.output
 
 
+def test_a_head_with_a_window_and_candidates_is_trained_and_drafts(writer: Path, tmp_path: Path) -> None:
+    """EAGLE-4's parts."""
+    out, further = tmp_path / "out", tmp_path / "further"
+    data = ("--tokens", "1500", "--device", "cpu", "--dtype", "float32", "--epochs", "1", "--steps", "2")
+    given = ["--target", str(writer), "--method", "eagle", *data]
+    chosen = ("--feedback", "normed", "--attention-window", "8", "--candidate-rank", "9")
+    done = CliRunner().invoke(app, [*given, "--out", str(out), *chosen, "--candidates", "5"])
+    assert done.exit_code == 0, done.output
+    config, card = load_head(out).config, (out / "README.md").read_text(encoding="utf-8")
+    assert (config.candidate_rank, config.candidates, config.attention_windows) == (9, 5, (8,))
+    assert config.draft_vocab == config.vocab_size
+    assert "| output over all tokens | 5 candidates, found by rank 9 |" in card
+    assert "| rows that attention sees | 8 |" in card
+    pair = load_pair(LoadOptions(target=str(writer), device="cpu", dtype="float32", heads=str(out)))
+    prompt, values = pair.encode(["hello"], chat=True), {**Settings(), "length": 16}
+    texts = [
+        [token for event in list(PairEngine(pair).stream(run, values, prompt))[1:-1] for token in event.emitted]  # type: ignore[union-attr]
+        for run in ("target", "eagle")
+    ]
+    assert texts[0] == texts[1]
+    again = [*given, "--out", str(further), "--further", str(out)]
+    for more, quoted in (
+        (("--attention-window", "4"), ("--attention-window 4", "--attention-window 8")),
+        (("--candidate-rank", "8"), ("--candidate-rank 8", "--candidate-rank 9")),
+        (("--candidates", "4"), ("--candidates 4", "--candidate-rank")),
+        (("--draft-vocab", "70"), ("--draft-vocab 70", "all")),
+    ):
+        done = CliRunner().invoke(app, [*again, *more])
+        assert done.exit_code == 2 and not lacking(" ".join(done.output.split()), *quoted), done.output
+
+
 def test_options_name_what_there_is() -> None:
     assert [*train_drafter.LossKind] == [*LOSSES] and [*train_drafter.AnswerKind] == [*ANSWERS]
     assert [*train_drafter.ProductKind] == [*PRODUCTS]

@@ -7,12 +7,14 @@ normed feature] and adds to the feature as it is; `d2t` is how far the id of a d
 EAGLE-3.1 (arXiv 2605.09992; github.com/vllm-project/vllm, pull request 42764): `fc_norm` has a norm for each of the
 states in front of `fc`, `norm_before_fc` one for all of them side by side, called `input_norm`; with `norm_output` the
 head goes on from its own states behind the norm. ModelOpt says both in `eagle_config`.
-EAGLE-4 (docs.nvidia.com/nemo/automodel, export_eagle4): EAGLE-3.1 with a window, and a candidate head of low rank that
-finds the tokens which `lm_head` then scores. Here `lm_head` scores all tokens, so the candidate head is left out.
+EAGLE-4 (docs.nvidia.com/nemo/automodel, export_eagle4; eagle-harness 0.1.3): EAGLE-3.1 with a window, and a candidate
+head of low rank that finds `num_candidates` tokens which `lm_head` then scores (`efficient_lm_head_config`). Where its
+weights lack, the harness makes them from `lm_head`; here `lm_head` scores all tokens then.
 speculators (github.com/vllm-project/speculators): EAGLE-1 and EAGLE-3, the block's config in a config of its own.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,7 +25,8 @@ from sampling.heads.head_files import Head
 from sampling.heads.published.block_weights import block_fields, check_block
 from sampling.heads.published.files import HeadFiles, check_shapes, rename
 from sampling.heads.published.layers import check_layers, count_layers, later_names
-from sampling.heads.recurrent import state_norm_widths
+from sampling.heads.recurrent import CANDIDATES, state_norm_widths
+from utils.errors import UserError
 
 SHARED = {"embed_tokens.weight": "embedding.weight", "lm_head.weight": "output.weight"}
 _FIRST = {"fc.": "fc.", "layers.0.self_attn.": "block.self_attn.", "layers.0.mlp.": "block.mlp."} | {
@@ -52,10 +55,7 @@ THIRD = {
     "d2t": "d2t",
     "t2d": "t2d",
 }
-_CANDIDATES = {
-    "efficient_lm_head_down_proj.weight": "candidates_down.weight",
-    "efficient_lm_head.weight": "candidates_up.weight",
-}
+_CANDIDATES = dict(zip(("efficient_lm_head_down_proj.weight", "efficient_lm_head.weight"), CANDIDATES, strict=True))
 _STATES = 3
 VERIFIER = ("verifier_lm_head.weight", "verifier_norm.weight")
 
@@ -136,13 +136,13 @@ def _third(files: HeadFiles, inner: Mapping[str, Any], base: str, layers: list[i
         normed_feedback=bool(outer.get("norm_output")),
         state_norm="each" if outer.get("fc_norm") else "joined" if outer.get("norm_before_fc") else "none",
     )
+    config = _with_candidates(files, config, weights)
     check_layers(files, config, weights)
     norms = {f"state_norms.{place}.weight": (width,) for place, width in enumerate(state_norm_widths(config))}
     check_third(files, config, weights, norms)
     if beyond := sorted(name for name in weights if name.startswith("state_norms.") and name not in norms):
         told = f"it has {files.theirs[beyond[0]]}, and its config.json asks for no such norm"
         raise files.refuse(told, "fc_norm or norm_before_fc to say so")
-    _drop_candidates(files, config, weights)
     return files.head(config, weights, ids)
 
 
@@ -153,15 +153,22 @@ def _flags(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in said.items() if value is not None}, **config}
 
 
-def _drop_candidates(files: HeadFiles, config: HeadConfig, weights: dict[str, Tensor]) -> None:
-    """Leave out the candidate head of EAGLE-4. Raises `UserError` for one that is none."""
-    there = [name for name in _CANDIDATES.values() if name in weights]
-    if there:
-        down, up = _CANDIDATES.values()
-        rank = len(weights[down]) if down in weights else weights[up].shape[-1]
-        check_shapes(files, weights, {down: (rank, config.hidden_size), up: (config.draft_vocab, rank)})
-    for name in there:
-        del weights[name]
+def _with_candidates(files: HeadFiles, config: HeadConfig, weights: Mapping[str, Tensor]) -> HeadConfig:
+    """The config with the candidate head of EAGLE-4, where it has one. Raises `UserError` for one that is none."""
+    if not any(name in weights for name in CANDIDATES):
+        return config
+    down, up = CANDIDATES
+    rank = len(weights[down]) if down in weights else weights[up].shape[-1]
+    check_shapes(files, weights, {down: (rank, config.hidden_size), up: (config.draft_vocab, rank)})
+    said = files.config.get("efficient_lm_head_config")
+    if not isinstance(said, Mapping) or said.get("rank", rank) != rank:
+        told = f"efficient_lm_head_config is {said}, and its candidate head has rank {rank}"
+        raise files.refuse(told, "its rank and num_candidates there")
+    count: Any = said.get("num_candidates")
+    try:
+        return replace(config, candidate_rank=rank, candidates=count)
+    except UserError as error:
+        raise files.refuse(f"its candidate head: {error}", "one of EAGLE-4") from None
 
 
 def third_fields(outer: Mapping[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from sampling.distill.objective import LOSSES, UNITS, Objective
 from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import RecurrentTask, Task, feature_layers
 from sampling.distill.training import CHECKPOINT, Schedule, Trainer
+from sampling.forward.kernels.linear import most_likely
 from sampling.forward.kernels.probe import make_linear
 from sampling.forward.models import lean
 from sampling.forward.requests import run_single
@@ -21,6 +22,7 @@ from sampling.forward.runner import ModelRunner, prefill
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import load_head
 from sampling.heads.inference import output_matrix
+from sampling.heads.recurrent import CANDIDATES
 from sampling.methods.settings import Settings
 from sampling.methods.tables import DRAFTERS, MODELS
 from tests.refusals import refused
@@ -34,10 +36,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fed back": {"normed_feedback": True},
     "eagle-3.1": {"state_norm": "each", "normed_feedback": True},
     "low rank": {"output_rank": 5},
+    "candidates": {"candidate_rank": 5, "candidates": 7},
     "layers": {"layers": 3},
     "windows": {"layers": 2, "attention_windows": (3, 0)},
     "a window less than a draft": {"attention_windows": (2,), "output_rank": 5},
     "all": {"state_norm": "each", "normed_feedback": True, "output_rank": 7},
+    "eagle-4": {"normed_feedback": True, "attention_windows": (3,), "candidate_rank": 6, "candidates": 4},
 }
 CPU = torch.device("cpu")
 
@@ -66,7 +70,7 @@ def test_what_drafts_is_what_was_trained(kind: str, name: str, target: lean.Lean
     batch = TrainingBatch.of([TrainingRow(torch.tensor(tokens), 0, True, states)], states, CPU)
     known = 5
     with torch.no_grad():
-        expected = [task.logits(one.rows)[0, known - 1] for one in task.drafts(batch)]
+        expected = [task.drafted(one.rows)[0, known - 1] for one in task.drafts(batch)]
         usual = task_of(kind, target, torch.arange(VOCAB))
         assert task.module.state_dict().keys() != usual.module.state_dict().keys() or name == "fed back"
     pair = pair_of(target, {kind: saved(task, tmp_path)})
@@ -190,6 +194,42 @@ def test_a_low_rank_output_is_two_layers_by_any_kernel(target: lean.LeanModel, t
     torch.testing.assert_close(again(rows), 4 * expected, rtol=1e-4, atol=1e-4)
 
 
+def test_only_candidates_have_logits_and_those_of_the_whole_output(target: lean.LeanModel, tmp_path: Path) -> None:
+    task = variant_of("mtp", target, VARIANTS["candidates"])
+    head = load_head(saved(task, tmp_path))
+    output, rows = output_matrix(head, target), torch.randn(3, target.embedding.shape[1])
+    whole = rows @ target.output_rows(torch.arange(VOCAB)).T
+    rough = rows @ head.weights["candidates_down.weight"].T @ head.weights["candidates_up.weight"].T
+    found = rough.topk(7).indices
+    for computed in (output(rows), output.with_kernel(make_linear)(rows)):
+        torch.testing.assert_close(computed.gather(1, found), whole.gather(1, found), rtol=1e-4, atol=1e-4)
+        assert ((computed > torch.finfo(torch.float32).min).sum(dim=1) == 7).all()
+
+
+@pytest.mark.parametrize(("width", "count"), [(1, 1), (300, 7), (1280, 4), (1281, 4), (5000, 32)])
+def test_the_most_likely_are_those_that_sorting_finds(width: int, count: int) -> None:
+    logits = torch.randn(3, width)
+    found = logits.gather(1, most_likely(logits, count)).sort(dim=1).values
+    assert torch.equal(found, logits.sort(dim=1).values[:, width - count :])
+
+
+def test_what_finds_candidates_learns_from_the_head_and_teaches_it_nothing(target: lean.LeanModel) -> None:
+    """The head has the gradient that it has without; what finds candidates comes nearer to the head."""
+    rows, task = rows_of(target, 4), variant_of("mtp", target, VARIANTS["candidates"])
+    alone = variant_of("mtp", target, {})
+    assert isinstance(task, RecurrentTask) and isinstance(alone, RecurrentTask)
+    alone.head.load_state_dict({name: task.head.state_dict()[name] for name in alone.head.state_dict()})
+    batch = TrainingBatch.of(rows, sorted({*task.config.features, task.trunk.last}), CPU)
+    losses = [one.loss(batch) for one in (task, alone)]
+    for loss in losses:
+        loss.backward()
+    for name, weight in alone.head.named_parameters():
+        assert torch.equal(task.head.get_parameter(name).grad, weight.grad)  # type: ignore[arg-type]
+    finds = [task.head.get_parameter(name) for name in CANDIDATES]
+    torch.optim.SGD(finds, lr=0.05).step()
+    assert task.loss(batch) < losses[0]
+
+
 def test_held_out_drafts_are_counted_by_the_heads_own_output(target: lean.LeanModel) -> None:
     task = variant_of("mtp", target, VARIANTS["low rank"])
     batch = TrainingBatch.of(rows_of(target, 4), sorted({*task.config.features, task.trunk.last}), CPU)
@@ -207,6 +247,12 @@ def test_held_out_drafts_are_counted_by_the_heads_own_output(target: lean.LeanMo
         ({"output_rank": -1}, ("output_rank", -1, 0)),
         ({"output_rank": 9}, ("output_rank", 9, 8, "hidden_size")),
         ({"output_rank": 4, "draft_vocab": 7}, ("output_rank", 4, 0, 9)),
+        ({"candidate_rank": 9, "candidates": 2}, ("candidate_rank", 9, 8, "hidden_size")),
+        ({"candidate_rank": 4, "candidates": 2, "draft_vocab": 7}, ("candidate_rank", 4, 0, 9)),
+        ({"candidate_rank": 4, "candidates": 2, "output_rank": 4}, ("candidate_rank", 4, 0, "output_rank")),
+        ({"candidate_rank": 4, "candidates": 10}, ("candidates", 10, 1, 9)),
+        ({"candidate_rank": 4}, ("candidates", 0, 1, 9)),
+        ({"candidates": 2}, ("candidates", 2, 0, "candidate_rank is 0")),
         ({"attention_windows": (4, 0)}, ("attention_windows", (4, 0), "1 layers")),
         ({"attention_windows": (-1,)}, ("attention_windows", (-1,))),
     ],

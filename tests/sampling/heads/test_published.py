@@ -299,6 +299,21 @@ REFUSED: dict[str, tuple[str, Callable[[], Made], tuple[object, ...]]] = {
         lambda: changed(published.eagle4(), {}, efficient_lm_head__weight=None),
         ("candidates_up.weight",),
     ),
+    "candidates of another rank": (
+        "eagle",
+        lambda: changed(published.eagle4(), {"efficient_lm_head_config": {"rank": 6, "num_candidates": 9}}),
+        ("efficient_lm_head_config", 6, "rank 7", "num_candidates"),
+    ),
+    "no number of candidates": (
+        "eagle",
+        lambda: changed(published.eagle4(), {"efficient_lm_head_config": {"rank": 7}}),
+        ("candidates", None),
+    ),
+    "candidates that nothing says": (
+        "eagle",
+        lambda: changed(published.eagle4(), {"efficient_lm_head_config": None}),
+        ("efficient_lm_head_config", None, "num_candidates"),
+    ),
     "a norm that is not asked for": (
         "eagle",
         lambda: changed(published.eagle31("fc_norm"), {"fc_norm": False}),
