@@ -33,21 +33,26 @@ class DraftDistribution(Protocol):
 
 
 class LogitsDistribution:
-    """The distribution of raw logits `[V]`; each value is computed at its first use.
+    """The distribution of raw logits `[V]`; each value is computed at its first use, while the logits are there.
 
-    acceptance: `[1]`, or None.
+    acceptance: `[1]`, or None. draft_ids: `[D]`, ascending, outside of which no token has a chance; None: any has.
     """
 
-    def __init__(self, logits: Tensor, acceptance: Tensor | None = None) -> None:
-        self.logits, self._acceptance = logits, acceptance
+    def __init__(self, logits: Tensor, acceptance: Tensor | None = None, draft_ids: Tensor | None = None) -> None:
+        self.logits, self._acceptance, self._draft_ids = logits, acceptance, draft_ids
 
     @property
     def size(self) -> int:
         return self.logits.shape[-1]
 
     @cached_property
+    def nats(self) -> Tensor:
+        """The entropy on the device, `[]`."""
+        return entropy(self._likely, self._probs)
+
+    @cached_property
     def entropy(self) -> float:
-        return entropy(self.logits, self._probs).item()
+        return self.nats.item()
 
     @cached_property
     def top(self) -> float:
@@ -58,13 +63,22 @@ class LogitsDistribution:
         return None if self._acceptance is None else self._acceptance.item()
 
     def chance(self, token: Token) -> float:
-        if isinstance(token, Tensor):  # token as an index would cost a second device read
-            return self._probs.index_select(0, token.view(1)).item()
-        return self._probs[token].item()
+        # The probability is read on the device: a token as an index would cost a second read.
+        place = torch.as_tensor(token, device=self.logits.device).view(1)
+        if self._draft_ids is None:
+            return self._probs.index_select(0, place).item()
+        ids = self._draft_ids
+        at = torch.searchsorted(ids, place).clamp(max=len(ids) - 1)
+        return (self._probs.index_select(0, at) * (ids.index_select(0, at) == place)).item()
+
+    @cached_property
+    def _likely(self) -> Tensor:
+        """The logits of the tokens that have a chance."""
+        return self.logits if self._draft_ids is None else self.logits.index_select(0, self._draft_ids)
 
     @cached_property
     def _probs(self) -> Tensor:
-        return torch.softmax(self.logits.float(), dim=-1)
+        return torch.softmax(self._likely.float(), dim=-1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,8 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
     def update(self, round: Round) -> None:
         if self.live:
             self.learnt.live.see_target(round)
+        else:
+            round = self.learnt.live.priced(round)
         if self._steps or round.drafts:
             self.learn(round)
         self.learnt.passed(round)

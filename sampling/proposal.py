@@ -11,7 +11,7 @@ from sampling.forward.tree import Parents, rows_of, seen_in_tree
 from utils.device.graph_pool import Tensors
 from utils.events import Round
 
-_PARTS = ("draft_probs", "first_logits", "point_mass_check")
+_PARTS = ("draft_probs", "first_entropy", "point_mass_check")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class Proposal:
     tokens: `[n]` int64. parents: n row numbers, -1 = the last committed token, on the host or as `Parents` on a device.
     None means a chain: row i follows row i - 1. draft_probs: `[n, V]` float32, the distribution q from which each token
     was drawn. Siblings are drawn without replacement, so earlier siblings have probability 0 in q. None means point
-    masses: the drafter gives its token probability 1, as an n-gram match does. first_logits: `[V]`, the raw logits of
-    the first draft, whose entropy is recorded; None without logits. point_mass_check: `[n]`, for point masses from
+    masses: the drafter gives its token probability 1, as an n-gram match does. first_entropy: `[]`, of the raw
+    distribution of the first draft, nats; None without one. point_mass_check: `[n]`, for point masses from
     logits: 1, or NaN if the logits are NaN or infinite. inner: the rounds of a drafter model that itself decodes
     speculatively, otherwise empty. source: see `Round`.
 
@@ -32,7 +32,7 @@ class Proposal:
     tokens: Tensor
     parents: Sequence[int] | None = None
     draft_probs: Tensor | None = None
-    first_logits: Tensor | None = None
+    first_entropy: Tensor | None = None
     point_mass_check: Tensor | None = None
     inner: tuple[Round, ...] = ()
     source: str = ""

@@ -136,6 +136,8 @@ class DrafterChooser(LengthRule):
         if self.live:
             first = self._rules.get(names[0])
             (self.state.live if first is None else first.learnt.live).see_target(round)
+        else:
+            round = self.state.live.priced(round)
         for name in filter(self._rules.__contains__, names):
             self._rules[name].learn(round, timed=name == names[0])
         self.state.passed(round)

@@ -209,6 +209,11 @@ class OnlineCostModel:
         """Seconds of taking exactly this much back."""
         return self.target.paid.value * self.target.whole.value * self.cost_model.rollback_s(taken)
 
+    def priced(self, round: Round) -> Round:
+        """The round with the seconds that it was expected to take, for who does not read the clock."""
+        drafts = len(round.drafts)
+        return replace(round, draft_s=self.draft_s(drafts), verify_s=self.verify_s(drafts), other_s=0.0)
+
     def caused_by(self, round: Round) -> ExpectedRound:
         """The tokens and seconds of a finished round: with what it takes back, without what it paid for others."""
         gain = ExpectedRound.of(round)

@@ -54,8 +54,8 @@ def best_first(logits: Tensor, most: int, rule: LengthRule) -> Proposal:
     The drafts are chosen and not drawn. They are point masses, so the tree is lossless under sampling as well. The best
     tokens of the positions are read from the device once per round. The heap takes a few host steps per node.
     """
-    first = logits[0].clone()  # the output of a forward is valid until the next forward
-    if not rule.tree_growth.start_tree(LogitsDistribution(first), len(logits)):
+    distribution = LogitsDistribution(logits[0])
+    if not rule.tree_growth.start_tree(distribution, len(logits)):
         return Proposal.empty(logits.device)
     nodes = list(likeliest(choices(logits, most, rule), most))
     tokens, parents, chances = zip(*nodes, strict=True)
@@ -65,7 +65,7 @@ def best_first(logits: Tensor, most: int, rule: LengthRule) -> Proposal:
     if not kept:
         return Proposal.empty(logits.device)
     finite = one_if_finite(moved(torch.tensor(chances[:kept]), logits.device))
-    return Proposal(sent(tokens[:kept], logits.device), parents[:kept], None, first, finite)
+    return Proposal(sent(tokens[:kept], logits.device), parents[:kept], None, distribution.nats, finite)
 
 
 def choices(logits: Tensor, most: int, rule: LengthRule) -> list[list[CandidateToken]]:

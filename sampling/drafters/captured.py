@@ -29,13 +29,15 @@ from utils.numbers.random_numbers import RNG, RandomRequest, RecordingRNG, Sourc
 class DraftingPlan:
     """What decides the drafts of a round where no number of it is looked at.
 
-    depth: drafts of a chain, or levels of a tree. common: how many tokens the pair shares.
+    depth: drafts of a chain, or levels of a tree. common: how many tokens the pair shares. draft_ids: see
+    `LogitsDistribution`; those of the drafter, whose graphs these are.
     """
 
     shape: TreeShape | None
     depth: int
     common: int
     processor: LogitsProcessor
+    draft_ids: Tensor | None = None
 
     @property
     def key(self) -> Hashable:
@@ -48,7 +50,9 @@ class DraftingPlan:
         def shared(tokens: Tensor, parents: Tensor | None) -> StepGenerator[Tensor]:
             return (yield from feed(tokens, parents))[:, : self.common]
 
-        growth = DraftGrowth(FixedGamma(self.depth), self.depth, self.processor, rng, logits.device)
+        growth = DraftGrowth(
+            FixedGamma(self.depth), self.depth, self.processor, rng, logits.device, draft_ids=self.draft_ids
+        )
         return run_single(growth.proposal(self.shape, logits, shared))
 
 

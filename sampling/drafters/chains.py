@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from egag.entropy import entropy
 from egag.length_rule import LengthRule
 from sampling.drafters.drawing import BEST, drawing
 from sampling.proposal import Proposal
@@ -41,11 +42,16 @@ class _Drawn:
     chances: Tensor
 
 
-def draft_chains(steps: ChainSteps, seqs: abc.Sequence[Sequence], counts: abc.Sequence[int]) -> list[Proposal]:
-    """A chain of so many drafts, 1 or more, for each sequence: those that `ForwardDrafter.propose` draws for it."""
+def draft_chains(
+    steps: ChainSteps, seqs: abc.Sequence[Sequence], counts: abc.Sequence[int], draft_ids: Tensor | None = None
+) -> list[Proposal]:
+    """A chain of so many drafts, 1 or more, for each sequence: those that `ForwardDrafter.propose` draws for it.
+
+    draft_ids: see `LogitsDistribution`.
+    """
     device, common = seqs[0].device, seqs[0].runner.vocab_size
     logits = steps.root()[:, :common]
-    first = logits.clone()
+    firsts = entropy(logits if draft_ids is None else logits.index_select(1, draft_ids))
     live, drawn = [*range(len(seqs))], list[_Drawn]()
     for depth in range(1, max(counts) + 1):
         parts = _drawn(seqs, live, logits.to(device))
@@ -54,7 +60,7 @@ def draft_chains(steps: ChainSteps, seqs: abc.Sequence[Sequence], counts: abc.Se
         if going:
             logits = steps.feed(going, _in_order(parts, going))[:, :common]
         live = going
-    return _proposals(seqs, drawn, first)
+    return _proposals(seqs, drawn, firsts.unbind(0))
 
 
 def _drawn(seqs: abc.Sequence[Sequence], live: list[int], logits: Tensor) -> list[_Drawn]:
@@ -82,9 +88,9 @@ def _in_order(parts: list[_Drawn], wanted: list[int]) -> Tensor:
     return tokens.index_select(0, sent([place[number] for number in wanted], tokens.device))
 
 
-def _proposals(seqs: abc.Sequence[Sequence], drawn: list[_Drawn], first: Tensor) -> list[Proposal]:
+def _proposals(seqs: abc.Sequence[Sequence], drawn: list[_Drawn], firsts: abc.Sequence[Tensor]) -> list[Proposal]:
     """The drafts of each sequence as its proposal. Points and drawn ones are put in order apart."""
-    proposals, firsts = dict[int, Proposal](), first.unbind(0)
+    proposals = dict[int, Proposal]()
     for points in (True, False):
         parts = [part for part in drawn if seqs[part.numbers[0]].processor.greedy == points]
         if not parts:

@@ -77,10 +77,14 @@ class PickedTokens(NamedTuple):
 Pick = Callable[[Tensor, int], PickedTokens]
 
 
-def likeliest(logits: Tensor, width: int) -> PickedTokens:
-    """The most probable tokens of raw logits `[m, V]`. Probabilities are NaN if the logits are NaN."""
-    chances, tokens = torch.softmax(logits.float(), dim=-1).topk(min(width, logits.shape[1]), dim=-1)
-    return PickedTokens(tokens, chances)
+def likeliest(logits: Tensor, width: int, draft_ids: Tensor | None = None) -> PickedTokens:
+    """The most probable tokens of raw logits `[m, V]`. Probabilities are NaN if the logits are NaN.
+
+    draft_ids: see `LogitsDistribution`.
+    """
+    likely = logits if draft_ids is None else logits.index_select(1, draft_ids)
+    chances, places = torch.softmax(likely.float(), dim=-1).topk(min(width, likely.shape[1]), dim=-1)
+    return PickedTokens(places if draft_ids is None else draft_ids[places], chances)
 
 
 @dataclass(frozen=True, slots=True)

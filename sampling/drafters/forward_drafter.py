@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections import abc
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -38,6 +39,13 @@ class ForwardDrafter(Drafter):
     shape: TreeShape | BestFirst | None = None
     chains_in_batches = False
     """Whether texts that share rounds get chains, whatever the shape: trees are grown and judged text by text."""
+    draft_ids: Tensor | None = None
+    """All tokens that it may draft, `[D]`, ascending; None: any."""
+
+    @cached_property
+    def drafts_below(self) -> int:
+        """All of `draft_ids` are below this one."""
+        return 0 if self.draft_ids is None else int(self.draft_ids.max()) + 1
 
     def __init_subclass__(cls, **options: Any) -> None:
         """See `Drafter`: a class that says anew how one sequence is fed says so for many, too."""
@@ -131,8 +139,16 @@ class ForwardDrafter(Drafter):
             seq.device,
             lambda: self.acceptance(seq),
             lambda one: drafted.over(one),
+            self._draft_ids(seq),
         )
         return (yield from growth.proposal(shape, logits, feed))
+
+    def _draft_ids(self, seq: Sequence) -> Tensor | None:
+        """`draft_ids` as far as the pair has them in common; None where the text decides which have a chance."""
+        ids, common = self.draft_ids, seq.runner.vocab_size
+        if ids is None or seq.changes is not None:
+            return None
+        return ids if self.drafts_below <= common else ids[ids < common]
 
     def shape_for(self, seq: Sequence) -> TreeShape | BestFirst | None:
         """The shape of the drafts of a sequence's next round; None: a chain."""
@@ -173,7 +189,7 @@ class ForwardDrafter(Drafter):
         back = [self.mark(seq) for seq in seqs]
         try:
             steps = self.steps_together(seqs)
-            return None if steps is None else draft_chains(steps, seqs, counts)
+            return None if steps is None else draft_chains(steps, seqs, counts, self._draft_ids(seqs[0]))
         except Exception:
             for forget in back:
                 forget()
@@ -191,7 +207,7 @@ class ForwardDrafter(Drafter):
         forwards = self.further(seq, (depth - 1) * (1 if shape is None else shape.width))
         if forwards is None:
             return None
-        plan = DraftingPlan(shape, depth, seq.runner.vocab_size, seq.processor)
+        plan = DraftingPlan(shape, depth, seq.runner.vocab_size, seq.processor, self._draft_ids(seq))
         return captured_drafts(plan, logits, forwards, seq.rng)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ class DraftGrowth:
     """What the drafts of a round are made of, beside the forwards.
 
     limit: the most drafts of a path. device: where the proposal goes. acceptance: see `ForwardDrafter.acceptance`.
-    over: whether a draft `[1]` ends the text.
+    over: whether a draft `[1]` ends the text. draft_ids: see `LogitsDistribution`.
     """
 
     gamma: LengthRule
@@ -33,17 +34,20 @@ class DraftGrowth:
     device: torch.device
     acceptance: Callable[[], Tensor | None] = lambda: None
     over: Callable[[Tensor], bool] = lambda token: False
+    draft_ids: Tensor | None = None
 
     def proposal(self, shape: TreeShape | None, logits: Tensor, feed: Feed) -> StepGenerator[Proposal]:
         """A chain (no shape) or a tree behind logits `[1, V]`; feed: see `ForwardDrafter.feed`."""
-        first = logits[0].clone()  # the output of a forward is valid until the next forward
         if shape is None:
-            return (yield from self._chain(logits, first, feed))
-        return (yield from self._tree(shape, logits, first, feed))
+            return (yield from self._chain(logits, feed))
+        return (yield from self._tree(shape, logits, feed))
 
-    def _chain(self, logits: Tensor, first: Tensor, feed: Feed) -> StepGenerator[Proposal]:
+    def _chain(self, logits: Tensor, feed: Feed) -> StepGenerator[Proposal]:
         gamma, tokens, probs, best = self.gamma, list[Tensor](), list[Tensor](), list[Tensor]()
-        while gamma.before(len(tokens), distribution := LogitsDistribution(logits[0], self.acceptance())):
+        first: Tensor | None = None
+        while gamma.before(len(tokens), distribution := self._distribution(logits, self.acceptance())):
+            # The output of a forward is valid until the next forward.
+            first = distribution.nats if first is None else first
             if self.processor.greedy:
                 token, chance = yield ForwardRequest(BEST, logits.to(self.device))
                 best.append(chance)
@@ -60,11 +64,17 @@ class DraftGrowth:
             return Proposal(torch.cat(tokens), None, torch.cat(probs), first)
         return Proposal(torch.cat(tokens), None, None, first, one_if_finite(torch.cat(best)))
 
-    def _tree(self, shape: TreeShape, logits: Tensor, first: Tensor, feed: Feed) -> StepGenerator[Proposal]:
-        if not self.gamma.tree_growth.start_tree(LogitsDistribution(first)):
+    def _distribution(self, logits: Tensor, acceptance: Tensor | None = None) -> LogitsDistribution:
+        return LogitsDistribution(logits[0], acceptance, self.draft_ids)
+
+    def _tree(self, shape: TreeShape, logits: Tensor, feed: Feed) -> StepGenerator[Proposal]:
+        distribution = self._distribution(logits)
+        if not self.gamma.tree_growth.start_tree(distribution):
             return Proposal.empty(self.device)
+        first = distribution.nats
         depth = min(self.limit, self.gamma.gamma, shape.tokens)  # no path of a tree has more drafts than the tree
-        pick: Pick = WithoutReplacement(self.processor, self.rng) if shape.drawn else likeliest
+        drawn = WithoutReplacement(self.processor, self.rng) if shape.drawn else None
+        pick: Pick = drawn or partial(likeliest, draft_ids=self.draft_ids)
         tree = yield from grow_tree(shape, depth, logits, feed, self.gamma, pick)
         if not len(tree.tokens):
             return Proposal.empty(self.device)

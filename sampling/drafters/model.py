@@ -11,6 +11,7 @@ from sampling.drafters.crossings.slem import SlemDrafter
 from sampling.drafters.crossings.tli import TliDrafter
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.forward.graphs.further import FurtherForwards
+from sampling.forward.kernels.linear import drafted_ids
 from sampling.forward.requests import StepGenerator
 from sampling.forward.runner import ModelRunner, Runner, Runners, request_catch_up, request_forward
 from sampling.forward.sharing import SequenceSlot, SharedRunner
@@ -50,6 +51,7 @@ class ModelDrafter(ForwardDrafter):
 
     def __init__(self, runner: Runners) -> None:
         self.runner = runner
+        self.draft_ids = drafted_ids(getattr(runner.model, "head", None))
 
     @classmethod
     def build(cls, pair: DraftingPair, values: abc.Mapping[str, Any]) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 from sampling.forward.caches.blocks import BlockRows
 from sampling.forward.caches.rows import RowsCache
 from sampling.forward.causal_model import CausalModel
-from sampling.forward.kernels.linear import Kernel
+from sampling.forward.kernels.linear import Kernel, Linear
 from sampling.forward.models.blocks import Blocks
 from sampling.heads.config import HeadConfig
 from sampling.heads.head_files import Head
@@ -39,6 +39,8 @@ class HeadForward(HeadArithmetic, Protocol):
 
     @property
     def blocks(self) -> Blocks: ...
+    @property
+    def output(self) -> Linear: ...
     @property
     def window(self) -> int: ...
 

@@ -142,6 +142,8 @@ MODELS = Registry[TrainedPart](
 
 # A copy can follow a chain only.
 CHAIN = {"draft_tree": "chain", "tree_width": 1, "tree_tokens": 1}
+# The trees of a drafter that is chosen among others.
+TREE = {"draft_tree": "dynamic", "tree_width": 2, "tree_tokens": 12}
 HYBRID_MODEL = choice("hybrid_model", "model", "the model that drafts first in a hybrid", tuple(MODELS))
 HYBRID_COPY = choice("hybrid_copy", "prompt_lookup", "the copier that extends the draft", tuple(COPIERS))
 INNER: dict[str, Part] = {**HEADS, **COPIERS}

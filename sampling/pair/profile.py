@@ -1,7 +1,7 @@
 """What a pair's forwards and drafts cost on this machine: measured once, kept, and read by whoever weighs them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import accumulate
 from operator import mul
@@ -22,18 +22,40 @@ NOTHING = "none"
 Times = tuple[tuple[int, float], ...]
 
 
+_NEAR = 0.9
+"""A drafter within this factor of the best measured rate may be the best on another text."""
+_HOPE = 0.1
+"""The most tokens per round that drafts may gain over the texts of the measurement."""
+_DRAFTS = 16
+"""The largest number of drafts per round that an estimate of a rate considers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeTimes:
+    """Seconds of the first level of a head's trees, and of each further one.
+
+    gain: the tokens per second of its best tree over those of its best chain, on the texts that it was timed on.
+    """
+
+    first_s: float
+    level_s: float
+    gain: float
+
+
 @dataclass(frozen=True, slots=True)
 class DraftTimes:
     """Seconds of one drafter: the first draft of a round with what it learns of the round before, each further one.
 
     acceptance: the share of drafts that were accepted of those judged at position 1, 2, ..., on the texts that it was
-    timed on: where learning begins. found: the share of rounds in which it had a draft, below 1 for copies.
+    timed on: where learning begins. found: the share of rounds in which it had a draft, below 1 for copies. tree: its
+    trees, where they were timed.
     """
 
     first_s: float
     step_s: float
     acceptance: tuple[float, ...] = ()
     found: float = 1.0
+    tree: TreeTimes | None = None
 
     def tokens(self, drafts: int) -> float:
         """Tokens that a round with so many drafts brings on those texts, the target's own included.
@@ -92,9 +114,37 @@ class LatencyProfile:
         if drafter not in self.drafters:
             return None
         times, copied = self.drafters[drafter], self.drafters.get(copier or "")
-        first_s = times.first_s + (copied.first_s if copied else 0.0)
-        price = CostModel(forward, first_s, times.step_s, self.rest_s, paid=paid, acceptance=times.acceptance)
+        first_s, step_s = times.first_s, times.step_s
+        if branched and times.tree is not None:
+            first_s, step_s = times.tree.first_s, times.tree.level_s
+        first_s += copied.first_s if copied else 0.0
+        price = CostModel(forward, first_s, step_s, self.rest_s, paid=paid, acceptance=times.acceptance)
         return replace(price, rollback=self.rollback)
+
+    def worth_trying(self, drafters: Sequence[str]) -> list[str]:
+        """Those that may be the best: close to the best measured rate, and not much slower than plain decoding.
+
+        A drafter without a measurement is included.
+        """
+        rates = {name: rate for name in drafters if (rate := self.rate(name)) is not None}
+        best = max(rates.values(), default=0.0)
+        return [name for name in drafters if name not in rates or 0.0 < rates[name] >= _NEAR * best]
+
+    def rate(self, drafter: str, texts: int = 1) -> float | None:
+        """Tokens per second at the best length; 0 if no length can beat plain decoding, None without a measurement."""
+        cost_model, plain = self.cost_model(drafter), self.cost_model(NOTHING)
+        if cost_model is None or plain is None:
+            return None
+        cost_model, plain = cost_model.among(texts), plain.among(texts)
+        times = self.drafters[drafter]
+        tokens, seconds = max(
+            (
+                (times.tokens(count), cost_model.seconds(count) + cost_model.rollback_s(times.taken(count)))
+                for count in range(1, _DRAFTS + 1)
+            ),
+            key=lambda item: item[0] / item[1],
+        )
+        return tokens / seconds if (tokens + _HOPE) / seconds > 1.0 / plain.seconds(0) else 0.0
 
     def _behind(self, context: int) -> Times:
         """What forwards take behind so many tokens: on a line between the contexts around it that were timed."""
@@ -158,7 +208,7 @@ def _times(name: str, content: Any) -> Times:
 
 
 def _draft_times(name: str, content: Any) -> DraftTimes:
-    if not isinstance(content, dict) or content.keys() != {field.name for field in fields(DraftTimes)}:
+    if not isinstance(content, dict) or {"tree", *content} != {field.name for field in fields(DraftTimes)}:
         raise wrong_value(f"profile: {name}", content, "the times of a drafter")
     shares = content["acceptance"] if isinstance(content["acceptance"], list | tuple) else ["nothing"]
     return DraftTimes(
@@ -166,7 +216,17 @@ def _draft_times(name: str, content: Any) -> DraftTimes:
         _number("step_s", content["step_s"]),
         tuple(_number("acceptance", share, most=1.0) for share in shares),
         _number("found", content["found"], most=1.0),
+        _tree(content.get("tree")),
     )
+
+
+def _tree(content: Any) -> TreeTimes | None:
+    """None where trees were not timed, as in profiles of before."""
+    if content is None:
+        return None
+    if not isinstance(content, dict) or content.keys() != {field.name for field in fields(TreeTimes)}:
+        raise wrong_value("profile: tree", content, "the times of a head's trees")
+    return TreeTimes(**{name: _number(f"tree: {name}", value) for name, value in content.items()})
 
 
 def _rollback(content: Any) -> RollbackPrice:

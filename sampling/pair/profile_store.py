@@ -23,7 +23,7 @@ from utils.errors import UserError
 from utils.files import cache_folder, write_atomically
 from utils.provenance import config_digest, weights_digest
 
-_FORMAT = 4
+_FORMAT = 5
 
 
 def store_path() -> Path:

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from egag.entropy import entropy
 from sampling.proposal import Proposal
 from utils.device.sent import kept, moved, sent
 
@@ -116,16 +115,16 @@ class ProposalBatch:
 
     @cached_property
     def entropies(self) -> Tensor:
-        """The entropy in nats of the raw logits of each first draft, `[B]`; NaN without logits."""
-        firsts = [proposal.first_logits for proposal in self.proposals if proposal.first_logits is not None]
+        """The entropy of each first draft, `[B]`, nats; NaN where none is known."""
+        firsts = [proposal.first_entropy for proposal in self.proposals if proposal.first_entropy is not None]
         if not firsts:
             return kept((torch.nan,) * len(self.proposals), torch.float32, self.device)
         if len(self.proposals) == 1:
-            return entropy(firsts[0]).to(self.device).view(1)
-        known = entropy(torch.stack(firsts)).to(self.device)
+            return firsts[0].to(self.device).view(1)
+        known = torch.stack(firsts).to(self.device)
         if len(firsts) == len(self.proposals):
             return known
-        places = [i for i, proposal in enumerate(self.proposals) if proposal.first_logits is not None]
+        places = [i for i, proposal in enumerate(self.proposals) if proposal.first_entropy is not None]
         unknown = torch.full((len(self.proposals),), torch.nan, device=self.device, dtype=known.dtype)
         return unknown.index_copy_(0, sent(places, self.device), known)
 

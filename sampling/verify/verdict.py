@@ -69,7 +69,7 @@ def unpack(batch: ProposalBatch, numbers: Sequence[float]) -> list[Verdict | Exc
         stop = start + count
         above = None if proposal.parents is None else tuple(parents) or tuple(proposal.parents)
         path = tuple(range(ends[i] + 1)) if above is None else _path(above, ends[i])
-        nats = None if proposal.first_logits is None else real[size + i]
+        nats = None if proposal.first_entropy is None else real[size + i]
         said, mine, theirs = tuple(drafts[start:stop]), tuple(p[start:stop]), tuple(q[start:stop])
         verdict = Verdict(said, path, tokens[i], mine, theirs, nats, above)
         verdicts.append(_lacking(verdict, real[i]) or verdict)

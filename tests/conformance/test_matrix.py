@@ -131,7 +131,7 @@ def test_a_new_way_of_drafting_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -
                 1, LogitsDistribution(drafted.draft_probs[-1].log()), drafted.tokens[-1]
             ):
                 return drafted
-            return Proposal(drafted.tokens[:-1], None, drafted.draft_probs[:-1], drafted.first_logits)
+            return Proposal(drafted.tokens[:-1], None, drafted.draft_probs[:-1], drafted.first_entropy)
 
     monkeypatch.setattr(matrix, "TREES", {**matrix.TREES, "dropping": Dropping})
     monkeypatch.setattr(matrix, "NAMES", [*NAMES, "dropping"])

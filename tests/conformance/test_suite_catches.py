@@ -143,7 +143,7 @@ def test_q_read_before_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
             if proposal.draft_probs is None
             else torch.full_like(proposal.draft_probs, 1 / proposal.draft_probs.shape[1])
         )
-        return Proposal(proposal.tokens, None, flat, proposal.first_logits)
+        return Proposal(proposal.tokens, None, flat, proposal.first_entropy)
 
     monkeypatch.setattr(ModelDrafter, "propose", raw)
     with pytest.raises(AssertionError):
@@ -158,7 +158,7 @@ def test_a_controller_that_drops_a_drawn_token(monkeypatch: pytest.MonkeyPatch) 
         proposal = yield from propose(self, seq, gamma, limit)
         if not len(proposal) or proposal.draft_probs is None or proposal.draft_probs[-1, proposal.tokens[-1]] >= 0.4:
             return proposal
-        return Proposal(proposal.tokens[:-1], None, proposal.draft_probs[:-1], proposal.first_logits)
+        return Proposal(proposal.tokens[:-1], None, proposal.draft_probs[:-1], proposal.first_entropy)
 
     monkeypatch.setattr(ModelDrafter, "propose", dropping)
     with pytest.raises(AssertionError):

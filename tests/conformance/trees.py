@@ -6,6 +6,7 @@ from typing import Any, Self
 import torch
 
 from egag.draft_distribution import LogitsDistribution
+from egag.entropy import entropy
 from egag.length_rule import LengthRule
 from sampling.drafter import Drafter
 from sampling.forward.recomputing import RecomputingRunner
@@ -42,7 +43,7 @@ class TreeDrafter(Drafter):
         for depth in range(min(limit, 2)):
             logits = [self._logits(seq, path) for _, path in nodes]
             if depth == 0:
-                first = logits[0]
+                first = entropy(logits[0])
             if not gamma.before(depth, LogitsDistribution(logits[0])):
                 break
             below: list[tuple[int, list[int]]] = []

@@ -7,7 +7,7 @@ import pytest
 from egag.cost_model import ASSUMED_COSTS, CostModel
 from sampling.methods.settings import Settings
 from sampling.methods.tables import METHODS
-from sampling.pair.profile import DraftTimes, LatencyProfile
+from sampling.pair.profile import DraftTimes, LatencyProfile, TreeTimes
 from tests.refusals import refused
 
 PRICE = CostModel(((1, 20.0), (3, 24.0), (5, 30.0)), first_s=5.0, step_s=3.0, rest_s=1.0)
@@ -107,6 +107,19 @@ def test_a_prefill_lies_on_the_lines_through_what_was_timed(tokens: int, seconds
 
 def test_a_profile_comes_back_from_what_it_writes() -> None:
     assert LatencyProfile.from_dict(PROFILE.as_dict()) == PROFILE
+    times = {"mtp": DraftTimes(2.0, 1.0, (0.7,), tree=TreeTimes(2.5, 1.5, 1.1))}
+    grown = replace(PROFILE, drafters=times)
+    assert LatencyProfile.from_dict(grown.as_dict()) == grown
+    earlier = grown.as_dict()
+    del earlier["drafters"]["mtp"]["tree"]
+    assert LatencyProfile.from_dict(earlier).drafters["mtp"].tree is None
+
+
+def test_a_heads_trees_have_times_of_their_own() -> None:
+    timed = replace(PROFILE, drafters={"mtp": DraftTimes(2.0, 1.0, tree=TreeTimes(2.5, 1.5, 1.1))})
+    chain, tree = (timed.cost_model("mtp", branched=branched) for branched in (False, True))
+    assert chain is not None and tree is not None
+    assert (chain.draft_s(3), tree.draft_s(3)) == (4.0, 5.5)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from sampling.drafters.combined.joined import joined
 from sampling.drafters.forward_drafter import ForwardDrafter
 from sampling.drafters.grammar import forced
 from sampling.forward.requests import StepGenerator
-from sampling.methods.tables import MODELS
+from sampling.methods.tables import CHAIN, MODELS, TREE
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.pair.profile import NOTHING, LatencyProfile
 from sampling.proposal import Proposal
@@ -28,20 +28,8 @@ from utils.events import FORCED, Round
 COPIES = "suffix"
 """The name of the copier: suffix trees, which also find every n-gram that prompt lookup finds."""
 
-# A head drafts a tree, from which the rule keeps the profitable nodes, or a chain if trees are slow or cannot run.
-_SHAPES: dict[bool, dict[str, Any]] = {
-    True: {"draft_tree": "dynamic", "tree_width": 4, "tree_tokens": 24},
-    False: {"draft_tree": "chain", "tree_width": 1, "tree_tokens": 1},
-}
-
-# A drafter within this factor of the best measured rate may be the best on another text.
-_NEAR = 0.9
-# Drafts are chains if the forward of a tree over that of a chain is above this ratio.
+# If the forward of a tree over that of a chain is above this ratio nothing is joined, and no head drafts trees untimed.
 _DEAR = 1.06
-# The most tokens per round that drafts may gain over the texts of the measurement.
-_HOPE = 0.1
-# The largest number of drafts per round that the estimate considers.
-_DRAFTS = 16
 # The costs are looked up again after this many tokens of text.
 _PRICED = 64
 
@@ -83,9 +71,11 @@ class AutoDrafter(Drafter):
         kinds = [kind for kind in MODELS if pair.has(kind)]
         profile = pair.profile
         trees = pair.target.model.trees and (profile is None or profile.tree <= _DEAR)
-        wanted = kinds if profile is None else worth_trying(profile, kinds)
-        shaped = {**values, **_SHAPES[trees]}
-        models: dict[str, ForwardDrafter] = {kind: MODELS[kind].build(pair, shaped) for kind in wanted}
+        wanted = kinds if profile is None else profile.worth_trying(kinds)
+        models: dict[str, ForwardDrafter] = {}
+        for kind in wanted:
+            shape = TREE if pair.target.model.trees and _grows_trees(profile, kind, trees) else CHAIN
+            models[kind] = MODELS[kind].build(pair, {**values, **shape})
         for model in models.values():
             model.chains_in_batches = profile is not None
         return cls(suffix, models, trees, profile, values["grammar_first"])
@@ -152,7 +142,7 @@ class AutoDrafter(Drafter):
         if not self.models or profile is None:
             return self.models
         if seq.live not in self._best:
-            rates = {name: _rate(profile, name, seq.live) or 0.0 for name in self.models}
+            rates = {name: profile.rate(name, seq.live) or 0.0 for name in self.models}
             self._best[seq.live] = (max(rates, key=rates.__getitem__),)
         return self._best[seq.live]
 
@@ -212,28 +202,10 @@ def _with_copy(expected: ExpectedRound, copy: CopyDraft | None, nothing: Expecte
     return ExpectedRound(tokens, copy.truncated.expected.seconds + expected.seconds - nothing.seconds)
 
 
-def worth_trying(profile: LatencyProfile, drafters: abc.Sequence[str]) -> list[str]:
-    """The drafters that may be the best: close to the best measured rate, and not much slower than plain decoding.
+def _grows_trees(profile: LatencyProfile | None, head: str, untimed: bool) -> bool:
+    """Whether a head's trees bring more than its chains. From a tree the rule keeps the profitable nodes.
 
-    A drafter without a measurement is included.
+    untimed: the answer where that was not measured.
     """
-    rates = {name: rate for name in drafters if (rate := _rate(profile, name)) is not None}
-    best = max(rates.values(), default=0.0)
-    return [name for name in drafters if name not in rates or 0.0 < rates[name] >= _NEAR * best]
-
-
-def _rate(profile: LatencyProfile, drafter: str, texts: int = 1) -> float | None:
-    """Tokens per second at the best length; 0 if no length can beat plain decoding, None without a measurement."""
-    cost_model, plain = profile.cost_model(drafter), profile.cost_model(NOTHING)
-    if cost_model is None or plain is None:
-        return None
-    cost_model, plain = cost_model.among(texts), plain.among(texts)
-    times = profile.drafters[drafter]
-    tokens, seconds = max(
-        (
-            (times.tokens(count), cost_model.seconds(count) + cost_model.rollback_s(times.taken(count)))
-            for count in range(1, _DRAFTS + 1)
-        ),
-        key=lambda item: item[0] / item[1],
-    )
-    return tokens / seconds if (tokens + _HOPE) / seconds > 1.0 / plain.seconds(0) else 0.0
+    times = None if profile is None else profile.drafters.get(head)
+    return untimed if times is None or times.tree is None else times.tree.gain > 1.0

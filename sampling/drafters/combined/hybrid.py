@@ -116,10 +116,10 @@ class ExtendedDrafter(_Pair):
             chances = (
                 None if drawn.point_mass_check is None else F.pad(drawn.point_mass_check, (0, len(tokens)), value=1.0)
             )
-            return Proposal(both, None, None, drawn.first_logits, chances)
+            return Proposal(both, None, None, drawn.first_entropy, chances)
         certain = torch.zeros(len(tokens), drawn.draft_probs.shape[1], device=seq.device)
         certain.scatter_(1, copied.unsqueeze(1), 1.0)
-        return Proposal(both, None, torch.cat([drawn.draft_probs, certain]), drawn.first_logits)
+        return Proposal(both, None, torch.cat([drawn.draft_probs, certain]), drawn.first_entropy)
 
 
 class SuffixOrModelDrafter(_Pair):

@@ -46,7 +46,7 @@ def joined(
         return drafted, tuple(rows)
     ids = sent(tokens, drafted.tokens.device)
     chances = None if drafted.point_mass_check is None else F.pad(drafted.point_mass_check, (0, count), value=1.0)
-    return Proposal(ids, tuple(parents), None, drafted.first_logits, chances), tuple(rows)
+    return Proposal(ids, tuple(parents), None, drafted.first_entropy, chances), tuple(rows)
 
 
 def _at(survival: Sequence[float], row: int) -> float:

@@ -102,8 +102,8 @@ class StagedDrafter(Drafter):
         while going:
             room = min(gamma.gamma, limit) - (len(stage.text.tokens) - len(seq.tokens))
             for logits, q, token in (yield from self._round(seq, stage, room - 1)):
-                first = logits if first is None else first
                 distribution = LogitsDistribution(logits)
+                first = distribution.nats if first is None else first
                 if going := gamma.before(len(tokens), distribution):
                     tokens.append(token)
                     chances.append(q)

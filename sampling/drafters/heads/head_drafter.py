@@ -10,6 +10,7 @@ from torch import Tensor
 from sampling.drafters.best_first import BestFirst
 from sampling.drafters.draft_tree import TreeShape
 from sampling.drafters.forward_drafter import ForwardDrafter
+from sampling.forward.kernels.linear import drafted_ids
 from sampling.heads.runner import HeadForward, HeadRunner, joined
 from sampling.pair.drafting_pair import DraftingPair
 from sampling.sequence import Sequence
@@ -46,6 +47,7 @@ class HeadDrafter(ForwardDrafter):
         self.needs_hidden = tuple(runner.forward.config.features)
         self.shape = shape
         self._runner, self._forward, self._cached = runner, runner.forward, cached
+        self.draft_ids = drafted_ids(runner.forward.output)
 
     @classmethod
     def build(cls, pair: DraftingPair, values: abc.Mapping[str, Any]) -> Self:

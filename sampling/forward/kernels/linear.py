@@ -245,7 +245,7 @@ def most_likely(logits: Tensor, count: int) -> Tensor:
         return logits.topk(count, sorted=False).indices
     rest = -width % _PART
     padded = F.pad(logits, (0, rest), value=-inf) if rest else logits
-    split = padded.view(rows, -1, _PART)
+    split = padded.view(rows, padded.shape[1] // _PART, _PART)
     chosen = split.amax(dim=2).topk(count, sorted=False).indices
     among = split.gather(1, chosen.unsqueeze(2).expand(-1, -1, _PART)).flatten(1).topk(count, sorted=False).indices
     return chosen.gather(1, among // _PART) * _PART + among % _PART
@@ -269,3 +269,10 @@ class ReducedOutput:
 
     def with_kernel(self, kernel: Kernel) -> Linear:
         return ReducedOutput(self.linear.with_kernel(kernel), self.ids, self.vocab_size)
+
+
+def drafted_ids(output: Linear | None) -> Tensor | None:
+    """The tokens that an output has logits of, `[D]`, ascending; None: all."""
+    if not isinstance(output, ReducedOutput) or len(output.ids) == output.vocab_size:
+        return None
+    return output.ids.sort().values

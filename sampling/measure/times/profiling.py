@@ -1,24 +1,26 @@
 """Measuring a profile: the target's forwards, and what each drafter of a pair costs and brings, in half a minute."""
 
 import time
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import cycle
 from statistics import median
+from typing import Any
 
+from egag.cost_model import CostModel
 from egag.length_rule import FixedGamma
 from sampling.drafter import Drafter
 from sampling.engine import Engine
 from sampling.loop import decode
 from sampling.measure.times.forward_times import ForwardTimes
-from sampling.measure.times.shares import judged, shares
+from sampling.measure.times.shares import judged, levels_of, shares, tokens_per_round
 from sampling.methods.choices import make_processor
 from sampling.methods.settings import Settings
-from sampling.methods.tables import CHAIN, COPIERS, DRAFTERS, MODELS
+from sampling.methods.tables import CHAIN, COPIERS, DRAFTERS, MODELS, TREE
 from sampling.pair.local_engine import is_local
 from sampling.pair.pair import Pair
-from sampling.pair.profile import NOTHING, DraftTimes, LatencyProfile
+from sampling.pair.profile import NOTHING, DraftTimes, LatencyProfile, TreeTimes
 from sampling.pair.profile_store import keep
 from sampling.verify.lossy import RejectAllVerifier
 from utils.device.machine import BUSY_CORES, Machine
@@ -29,7 +31,9 @@ BUDGET_S = 30.0
 _FORWARD_SHARE = 0.4
 _NEARLY = 0.99
 _TEXT_TOKENS = 32
+_CHAIN_SHARE = 0.9
 _SHORT, _LONG, _COPIED, _LONG_TURNS = 1, 4, 10, 3
+_NODES = (2, 3, 4, 6, 8, 12)
 
 TEXTS = (
     "What makes the sky blue in the morning and red in the evening? Answer in two or three sentences.",
@@ -51,7 +55,8 @@ def measuring(pair: Pair, budget_s: float = BUDGET_S, clock: Callable[[], float]
     """
     forwards, drafts = ForwardTimes(pair, TEXTS), _Drafts(pair)
     spent = 0.0
-    for steps, share in ((forwards.steps(), _FORWARD_SHARE), (drafts.steps(), 1.0)):
+    trees = drafts.tree_steps(lambda: _profile(forwards, drafts))
+    for steps, share in ((forwards.steps(), _FORWARD_SHARE), (drafts.steps(), _CHAIN_SHARE), (trees, 1.0)):
         while spent < share * budget_s or not forwards.enough:
             start = clock()
             over = next(steps, True)
@@ -60,6 +65,12 @@ def measuring(pair: Pair, budget_s: float = BUDGET_S, clock: Callable[[], float]
             if over:
                 break
     yield 1.0
+    profile = _profile(forwards, drafts)
+    return replace(profile, drafters=drafts.with_trees(profile))
+
+
+def _profile(forwards: ForwardTimes, drafts: "_Drafts") -> LatencyProfile:
+    """What was measured so far."""
     measured = datetime.now(UTC).isoformat(timespec="seconds")
     return LatencyProfile(
         forward=forwards.forward(),
@@ -161,14 +172,23 @@ class _Live:
     def times(self) -> DraftTimes:
         """Medians over rounds; the first round paid for first calls."""
         rounds = self.rounds[1:] or self.rounds
-        short = [round.draft_s for round in rounds if len(round.drafts) <= 1]
-        first_s = median(short or [round.draft_s for round in rounds])
-        steps = [(round.draft_s - first_s) / (len(round.drafts) - 1) for round in rounds if len(round.drafts) > 1]
+        levels = [(levels_of(round), round.draft_s) for round in rounds]
+        short = [took_s for count, took_s in levels if count <= 1]
+        first_s = median(short or [took_s for _, took_s in levels])
+        steps = [(took_s - first_s) / (count - 1) for count, took_s in levels if count > 1]
         return DraftTimes(
             first_s,
             max(0.0, median(steps)) if steps else 0.0,
             shares([verdict for text in self.texts for verdict in judged(text)]),
             sum(bool(round.drafts) for round in rounds) / len(rounds),
+        )
+
+    def best_rate(self, cost: CostModel, shapes: Iterable[tuple[int, int]]) -> float:
+        """Tokens per second with drafts of the best of these shapes, (nodes, levels)."""
+        return max(
+            sum(tokens_per_round(text, nodes, levels) for text in self.texts)
+            / (len(self.texts) * (cost.verify_s(nodes) + cost.draft_s(levels) + cost.rest_s))
+            for nodes, levels in shapes
         )
 
 
@@ -179,22 +199,30 @@ class _Drafts:
         self._pair = pair
         self._values = {**Settings(), **CHAIN}
         self._live: dict[str, _Live] = {}
+        self._trees: dict[str, _Live] = {}
 
     def steps(self) -> Iterator[bool]:
         """Rounds in turn, until every text is over."""
         names = (NOTHING, *MODELS, *COPIERS, "recycling", "logitspec")
-        running = []
         for name in filter(self._can, names):
-            if live := self._build(name):
+            if live := self._build(name, self._values):
                 self._live[name] = live
-                running.append(live.steps())
             yield False
-        while running:
-            for work in tuple(running):
-                if next(work, True):
-                    running.remove(work)
-                yield False
-        yield True
+        yield from _in_turn(self._live)
+
+    def tree_steps(self, known: Callable[[], LatencyProfile]) -> Iterator[bool]:
+        """Rounds of trees, of those heads that may be the best by what is known when this begins."""
+        timed = [name for name in MODELS if name in self._live and self._live[name].rounds]
+        values = {**self._values, **TREE}
+        for name in known().worth_trying(timed):
+            if (
+                DRAFTERS[name].drafts_trees(values)
+                and self._pair.target.model.trees
+                and (live := self._build(name, values))
+            ):
+                self._trees[name] = live
+            yield False
+        yield from _in_turn(self._trees)
 
     def _can(self, name: str) -> bool:
         part = DRAFTERS[name]
@@ -202,11 +230,11 @@ class _Drafts:
         trees = part.drafts_trees(self._values) and not self._pair.target.model.trees
         return not trees and (needed is None or self._pair.has(needed))
 
-    def _build(self, name: str) -> _Live | None:
+    def _build(self, name: str, values: Mapping[str, Any]) -> _Live | None:
         """A drafter with caches of its own; None for a head that fits no longer, which a method would refuse."""
         pair = self._pair.fresh()
         try:
-            drafter: Drafter = DRAFTERS[name].build(pair, self._values)
+            drafter: Drafter = DRAFTERS[name].build(pair, values)
         except UserError:
             return None
         return _Live(pair, drafter, _LONG if name in MODELS else _COPIED)
@@ -219,3 +247,31 @@ class _Drafts:
     def drafters(self) -> dict[str, DraftTimes]:
         """Of each drafter that made a round."""
         return {name: live.times() for name, live in self._live.items() if name != NOTHING and live.rounds}
+
+    def with_trees(self, profile: LatencyProfile) -> dict[str, DraftTimes]:
+        """The drafters of a profile with what their trees bring, where those went over every text."""
+        times = dict(profile.drafters)
+        for name, live in self._trees.items():
+            if len(live.texts) < len(TEXTS):
+                continue
+            tree = live.times()
+            times[name] = replace(times[name], tree=TreeTimes(tree.first_s, tree.step_s, 1.0))
+            branched = replace(profile, drafters=times).cost_model(name, branched=True)
+            chained = profile.cost_model(name)
+            assert branched is not None and chained is not None
+            shapes = [(nodes, levels) for levels in range(1, _LONG + 1) for nodes in _NODES if nodes >= levels]
+            trees = live.best_rate(branched, shapes)
+            chains = self._live[name].best_rate(chained, [(count, count) for count in range(1, _LONG + 1)])
+            times[name] = replace(times[name], tree=TreeTimes(tree.first_s, tree.step_s, trees / chains))
+        return times
+
+
+def _in_turn(drafters: Mapping[str, _Live]) -> Iterator[bool]:
+    """A round of each in turn, until every text is over."""
+    running = [live.steps() for live in drafters.values()]
+    while running:
+        for work in tuple(running):
+            if next(work, True):
+                running.remove(work)
+            yield False
+    yield True

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from egag.entropy import entropy
 from egag.length_rule import LengthRule
 from sampling.drafters.model import ModelDrafter
 from sampling.forward.kernels import int8
@@ -44,7 +45,7 @@ def uncropped(drafter: ModelDrafter, seq: Sequence, gamma: LengthRule, limit: in
         return Proposal.empty(seq.device)
     slot = seq.drafter_state[drafter]
     logits = slot.forward(seq.tokens[-1:]).logits
-    first, tokens, probs = logits[0], [], []
+    first, tokens, probs = entropy(logits[0]), [], []
     for _ in range(min(limit, gamma.gamma)):
         probs.append(seq.processor(logits))
         tokens.append(sample(probs[-1], seq.rng, "draft"))

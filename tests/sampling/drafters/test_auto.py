@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from egag.choosing.drafter_chooser import DrafterChooser
+from egag.cost_model import CostModel
 from sampling.drafter import proposal_of
 from sampling.drafters.combined.auto import AutoDrafter
 from sampling.drafters.combined.joined import joined
@@ -18,7 +19,7 @@ from sampling.methods.settings import Settings
 from sampling.methods.tables import DRAFTERS, HEADS, METHODS
 from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
-from sampling.pair.profile import DraftTimes, LatencyProfile
+from sampling.pair.profile import DraftTimes, LatencyProfile, TreeTimes
 from sampling.proposal import Proposal
 from sampling.verify.rejection import RejectionVerifier
 from tests.conformance import suite
@@ -110,6 +111,13 @@ def test_what_cannot_win_is_not_built() -> None:
     assert set(built(replace(pair, profile=None)).models) == {"model", *HEADS}
 
 
+@pytest.mark.parametrize(("gain", "shaped"), [(0.9, False), (1.1, True)])
+def test_a_head_drafts_trees_where_they_brought_more_than_its_chains(gain: float, shaped: bool) -> None:
+    timed = replace(GOOD, tree=TreeTimes(1.0, 1.0, gain))
+    pair = replace(toy_pair(), profile=profile(mtp=timed, eagle=USELESS, model=USELESS))
+    assert (built(pair).models["mtp"].shape is not None) == shaped
+
+
 def test_costs_that_come_later_say_what_is_built_from_then_on() -> None:
     """A first session answers before anything is measured; what it remembers outlives the change."""
     engine = PairEngine(toy_pair())
@@ -175,6 +183,19 @@ def test_the_same_seed_gives_the_same_run_where_the_clock_is_not_read() -> None:
     sampled.assign("processor", "multinomial 1")
     runs = [rounds(toy_pair(), processor=sampled["processor"]) for _ in range(2)]
     assert [(r.drafts, r.source) for r in runs[0]] == [(r.drafts, r.source) for r in runs[1]]
+
+
+def test_without_the_clock_no_seconds_are_read() -> None:
+    """A round that a busy machine made long would otherwise pay for a trial."""
+    learnt = []
+    for slow in (1.0, 50.0):
+        rule = DrafterChooser(survival_live=False)
+        rule.use_cost_model(CostModel(((1, 1.0), (17, 2.0)), 0.1, 0.1))
+        for number, made in enumerate(rounds(toy_pair())):
+            rule.rule_for("suffix")
+            rule.update(replace(made, number=number, verify_s=slow, draft_s=slow))
+        learnt.append((rule.state.budget.saved, rule.without_drafts(), rule.rule_for("suffix").expected()))
+    assert learnt[0] == learnt[1]
 
 
 def batched(method: str, lengths: Sequence[int], **values: object) -> list[dict[int, Round]]:

@@ -9,7 +9,6 @@ import pytest
 from torch import Tensor
 
 from egag.rollback_price import FREE, RollbackPrice
-from sampling.drafters.combined.auto import worth_trying
 from sampling.forward.caches.cache import RollbackCache
 from sampling.forward.runner import ModelRunner
 from sampling.methods.settings import Settings
@@ -87,7 +86,7 @@ def test_what_rejections_make_worthless_is_not_built() -> None:
     """Right in 3 of 10: a draft brings 1.3 tokens in 21.1 s, and what it takes back takes .7 x 31 s."""
     drafters = {"mtp": DraftTimes(1.0, 1.0, (0.3,)), "model": DraftTimes(0.5, 0.5, (0.95,))}
     free = replace(PROFILE, drafters={"mtp": drafters["mtp"]})
-    assert worth_trying(free, ["mtp"]) == ["mtp"]
-    assert worth_trying(replace(free, rollback=PRICE), ["mtp"]) == []
+    assert free.worth_trying(["mtp"]) == ["mtp"]
+    assert replace(free, rollback=PRICE).worth_trying(["mtp"]) == []
     sure = replace(PROFILE, drafters=drafters, rollback=PRICE)
-    assert worth_trying(sure, ["mtp", "model"]) == ["model"]
+    assert sure.worth_trying(["mtp", "model"]) == ["model"]

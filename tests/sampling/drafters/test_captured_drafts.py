@@ -80,7 +80,7 @@ def plain(plan: DraftingPlan, table: Tensor, rng: CounterRNG) -> Proposal:
 
 def parts(proposal: Proposal) -> list[Tensor]:
     """All numbers of a proposal, and the tree as a forward takes it."""
-    found = [proposal.tokens, proposal.draft_probs, proposal.first_logits, proposal.point_mass_check]
+    found = [proposal.tokens, proposal.draft_probs, proposal.first_entropy, proposal.point_mass_check]
     if proposal.parents is not None:
         width = width_for(len(proposal) + 1)
         found += [proposal.parents_on(CPU), proposal.seen_on(CPU), *laid_out(proposal.parents, width, CPU)]

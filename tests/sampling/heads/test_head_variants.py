@@ -211,6 +211,7 @@ def test_the_most_likely_are_those_that_sorting_finds(width: int, count: int) ->
     logits = torch.randn(3, width)
     found = logits.gather(1, most_likely(logits, count)).sort(dim=1).values
     assert torch.equal(found, logits.sort(dim=1).values[:, width - count :])
+    assert most_likely(logits[:0], count).shape == (0, count)
 
 
 def test_what_finds_candidates_learns_from_the_head_and_teaches_it_nothing(target: lean.LeanModel) -> None:

@@ -16,6 +16,7 @@ from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.times import profiling
 from sampling.measure.times.forward_times import _BRANCHES, _FORKED, ForwardTimes, never_dearer, undisturbed
 from sampling.measure.times.profiling import ensure_profile, measure, measuring
+from sampling.measure.times.shares import tokens_per_round
 from sampling.methods.settings import Settings
 from sampling.methods.tables import COPIERS, HEADS
 from sampling.pair import profile_store
@@ -23,6 +24,7 @@ from sampling.pair.pair import Pair
 from sampling.pair.pair_engine import PairEngine
 from sampling.pair.profile import ROWS, LatencyProfile
 from sampling.pair.profile_store import store_path, with_stored
+from tests.ablation.mock_engine import make_round
 from tests.heads import random_heads
 from tests.tiny import TOKENS, tiny_pair
 from tests.tiny_seq2seq import WINDOW, seq2seq_pair
@@ -114,6 +116,28 @@ def test_what_others_add_to_a_forward_does_not_count() -> None:
     assert never_dearer([(1, 20.0), (2, 27.0), (3, 21.0)]) == ((1, 20.0), (2, 21.0), (3, 21.0))
     assert never_dearer([(1, 22.0), (2, 22.0), (4, 21.0), (9, 30.0)]) == ((1, 21.0), (2, 21.0), (4, 21.0), (9, 30.0))
     assert never_dearer([]) == ()
+
+
+def test_trees_of_heads_are_timed_beside_their_chains() -> None:
+    """Those that may be the best of all heads: of random weights each is as bad as the others."""
+    profile, _ = profile_of(with_heads(), 5000)
+    timed = {name: times.tree for name, times in profile.drafters.items() if times.tree is not None}
+    assert timed and set(timed) <= set(HEADS)
+    assert all(tree.first_s > 0 and tree.gain > 0 for tree in timed.values())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "levels", "tokens"),
+    [(1, 1, 1.5), (2, 1, 2.0), (2, 2, 2.0), (4, 2, 2.5), (4, 3, 3.0), (4, 4, 1.0)],
+)
+def test_tokens_of_a_round_are_read_off_the_text(nodes: int, levels: int, tokens: float) -> None:
+    """The text 5 7 9. Drafts before it: 5 or 6, then 7 8 behind 5; before 7 9: 3 or 7, and 4 behind 3."""
+    trees = [((5, 6, 7, 8), (-1, -1, 0, 2)), ((3, 7, 4), (-1, -1, 0)), ((), None)]
+    made = [
+        replace(make_round(number, drafts, 0, token, 1.0), parents=parents)
+        for number, ((drafts, parents), token) in enumerate(zip(trees, (5, 7, 9), strict=True))
+    ]
+    assert tokens_per_round(made, nodes, levels) == tokens
 
 
 def test_a_drafter_that_is_the_target_is_always_right() -> None:

@@ -52,7 +52,7 @@ def proposals(draw: st.DrawFn) -> Proposal:
         tokens.append(draw(st.sampled_from(sorted(set(range(VOCAB)) - taken))))
     ids = torch.tensor(tokens, dtype=torch.long)
     drawn = torch.nn.functional.one_hot(ids, VOCAB).float() if draw(st.booleans()) else None
-    first = torch.randn(VOCAB, generator=rng()) if count and draw(st.booleans()) else None
+    first = torch.tensor(1.5) if count and draw(st.booleans()) else None
     chances = torch.ones(count) if drawn is None and draw(st.booleans()) else None
     return Proposal(ids, parents, drawn, first, chances)
 
