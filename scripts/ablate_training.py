@@ -231,7 +231,7 @@ def train(
 def check(folder: Path, asked: Mapping[str, Any]) -> None:
     """Raise `UserError` where a folder's drafter was trained otherwise, or with other data: it cannot be compared."""
     there = json.loads((folder / TRAINED).read_text())["asked"]
-    if other := [name for name, value in asked.items() if there.get(name) != value]:
+    if other := [name for name, value in json.loads(json.dumps(asked)).items() if there.get(name) != value]:
         differs = f"it differs in {', '.join(other)}"
         raise UserError(f"{folder} was trained otherwise: {differs}; repeat that command, or choose another --out")
 

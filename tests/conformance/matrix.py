@@ -17,6 +17,7 @@ from torch import Tensor
 from egag.choosing.drafter_chooser import DrafterChooser
 from egag.delegating import DelegatingRule
 from egag.draft_distribution import DraftDistribution, LogitsDistribution
+from egag.entropy import entropy
 from egag.length_rule import LengthRule
 from egag.tree_growth import TreeGrowth
 from sampling.drafter import Drafter
@@ -213,6 +214,16 @@ def reads_distributions(rule: str) -> bool:
     looks: list[LogitsDistribution] = []
 
     class Watched(LogitsDistribution):
+        @property
+        def nats(self) -> Tensor:  # type: ignore[override]
+            """Recorded of every round: no look of the rule."""
+            return entropy(self.logits)
+
+        @property
+        def entropy(self) -> float:  # type: ignore[override]
+            looks.append(self)
+            return self.nats.item()
+
         @property
         def _probs(self) -> Tensor:  # type: ignore[override]
             looks.append(self)

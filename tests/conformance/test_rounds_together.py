@@ -43,9 +43,9 @@ def test_chains_are_drawn_side_by_side(
     """Not one text's after the other's, where a rule counts drafts and no more."""
     sizes, honest = list[int](), chains.draft_chains
 
-    def noted(steps: Any, seqs: Any, counts: Any) -> Any:
+    def noted(steps: Any, seqs: Any, *more: Any) -> Any:
         sizes.append(len(seqs))
-        return honest(steps, seqs, counts)
+        return honest(steps, seqs, *more)
 
     monkeypatch.setattr(forward_drafter, "draft_chains", noted)
     check((drafter,), processor, (8,))

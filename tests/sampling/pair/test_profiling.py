@@ -118,8 +118,9 @@ def test_what_others_add_to_a_forward_does_not_count() -> None:
     assert never_dearer([]) == ()
 
 
-def test_trees_of_heads_are_timed_beside_their_chains() -> None:
-    """Those that may be the best of all heads: of random weights each is as bad as the others."""
+def test_trees_of_heads_are_timed_beside_their_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of all heads that may be the best; here each counts as one, as random weights are worth nothing."""
+    monkeypatch.setattr(LatencyProfile, "worth_trying", lambda self, names: names)
     profile, _ = profile_of(with_heads(), 5000)
     timed = {name: times.tree for name, times in profile.drafters.items() if times.tree is not None}
     assert timed and set(timed) <= set(HEADS)
