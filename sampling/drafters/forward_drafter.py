@@ -43,7 +43,7 @@ class ForwardDrafter(Drafter):
     """All tokens that it may draft, `[D]`, ascending; None: any."""
 
     @cached_property
-    def drafts_below(self) -> int:
+    def _drafts_below(self) -> int:
         """All of `draft_ids` are below this one."""
         return 0 if self.draft_ids is None else int(self.draft_ids.max()) + 1
 
@@ -148,7 +148,7 @@ class ForwardDrafter(Drafter):
         ids, common = self.draft_ids, seq.runner.vocab_size
         if ids is None or seq.changes is not None:
             return None
-        return ids if self.drafts_below <= common else ids[ids < common]
+        return ids if self._drafts_below <= common else ids[ids < common]
 
     def shape_for(self, seq: Sequence) -> TreeShape | BestFirst | None:
         """The shape of the drafts of a sequence's next round; None: a chain."""
