@@ -17,7 +17,7 @@ from utils.logits_processor import LogitsProcessor
 
 # Where a phase for many is, and how many it is asked of.
 PHASES: dict[str, tuple[Any, str, Callable[..., int]]] = {
-    "chains": (forward_drafter, "draft_chains", lambda steps, seqs, counts: len(seqs)),
+    "chains": (forward_drafter, "draft_chains", lambda steps, seqs, *more: len(seqs)),
     "rows": (SharedRunner, "_counted", lambda self, feeds, *rest: len(feeds)),
     "rows of a head": (RecurrentRunner, "run", lambda self, feeds: len(feeds)),
     "best drafts": (BestToken, "run", lambda self, feeds: len(feeds)),

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from egag.entropy import entropy
 from egag.length_rule import FixedGamma
 from sampling.drafters.draft_tree import TreeShape, grow_tree
 from sampling.forward.graphs import sequence_graphs
@@ -146,10 +147,10 @@ def test_judging_reads_nothing(processor: LogitsProcessor, verifier: Verifier, f
     if form != "chain":
         grown = run_single(grow_tree(TreeShape(4, 12), 3, logits(1), feed, FixedGamma(3)))
         drawn = processor(logits(12)) if form == "drawn tree" else None
-        proposal = Proposal(grown.tokens, grown.parents, drawn, logits(1)[0])
+        proposal = Proposal(grown.tokens, grown.parents, drawn, entropy(logits(1)[0]))
     else:
         tokens = torch.empty(4, device=CUDA, dtype=torch.long)
-        proposal = Proposal(tokens, None, None if processor.greedy else processor(logits(4)), logits(1)[0])
+        proposal = Proposal(tokens, None, None if processor.greedy else processor(logits(4)), entropy(logits(1)[0]))
     p = processor(logits(len(proposal) + 1))
     batch = ProposalBatch([proposal], p.device)
     verdict = verifier.decide(batch, p, [None])  # type: ignore[list-item]
