@@ -13,6 +13,11 @@ from utils.errors import UserError
 Token = Tensor | int
 
 
+def drafted_logits(logits: Tensor, draft_ids: Tensor | None) -> Tensor:
+    """Logits `[..., D]` of the tokens that have a chance, of all `[..., V]`. draft_ids: see `LogitsDistribution`."""
+    return logits if draft_ids is None else logits.index_select(-1, draft_ids)
+
+
 class DraftDistribution(Protocol):
     """The drafter's raw distribution at temperature 1 for one draft.
 
@@ -74,7 +79,7 @@ class LogitsDistribution:
     @cached_property
     def _likely(self) -> Tensor:
         """The logits of the tokens that have a chance."""
-        return self.logits if self._draft_ids is None else self.logits.index_select(0, self._draft_ids)
+        return drafted_logits(self.logits, self._draft_ids)
 
     @cached_property
     def _probs(self) -> Tensor:

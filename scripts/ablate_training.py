@@ -16,6 +16,7 @@ from ablation.commands.shared.checked import run_checked
 from ablation.commands.shared.options import exit_statuses
 from ablation.plan.prompts.file import read_prompts
 from ablation.run.progress.bar import told
+from sampling.heads.config import OUTPUT_RANKS
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.methods.settings import Settings
 from sampling.methods.tables import HEADS
@@ -110,8 +111,7 @@ class TrainingPlan:
         """What is trained for a choice."""
         from sampling.distill.make_head import DrafterShape
 
-        ranks = "output_rank", "candidate_rank"
-        vocabulary = None if any(map(choice.variant.get, ranks)) else self.draft_vocab
+        vocabulary = None if any(map(choice.variant.get, OUTPUT_RANKS)) else self.draft_vocab
         return DrafterShape(self.method, vocabulary, self.steps, 1, None, choice.variant)
 
 

@@ -19,7 +19,7 @@ from sampling.distill.shards import TrainingRow
 from sampling.distill.tasks import Task, feature_layers
 from sampling.distill.training import CHECKPOINT, History, Schedule, Trainer
 from sampling.distill.writing import WritingOptions
-from sampling.heads.config import HeadConfig
+from sampling.heads.config import OUTPUT_RANKS, HeadConfig
 from sampling.heads.head_files import CONFIG, fingerprint, read_json, save_head
 from sampling.pair.pair import Pair
 from utils.errors import UserError
@@ -53,7 +53,7 @@ class DrafterShape:
 
     def config(self, pair: Pair) -> HeadConfig:
         """What a new drafter of this shape is. Raises `UserError` where there is none for the pair's target."""
-        everything = any(self.variant.get(name) for name in ("output_rank", "candidate_rank"))
+        everything = any(map(self.variant.get, OUTPUT_RANKS))
         vocabulary = self.draft_vocab or (pair.target.vocab_size if everything else DRAFT_VOCAB)
         return recipe.head_config(self.method, pair, vocabulary, self.steps, self.layers, self.variant)
 
@@ -62,10 +62,8 @@ class DrafterShape:
         if self.further is None:
             return None
         task = recipe.further_task(self.method, pair, self.further, self.steps, self.variant)
-        if (task.config.output_rank or task.config.candidate_rank) and self.draft_vocab not in (
-            None,
-            task.config.draft_vocab,
-        ):
+        everything = any(getattr(task.config, name) for name in OUTPUT_RANKS)
+        if everything and self.draft_vocab not in (None, task.config.draft_vocab):
             raise UserError(
                 f"--draft-vocab {self.draft_vocab} given, and {self.further} has an output over all "
                 f"{task.config.draft_vocab} tokens; leave it out"

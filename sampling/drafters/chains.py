@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from egag.draft_distribution import drafted_logits
 from egag.entropy import entropy
 from egag.length_rule import LengthRule
 from sampling.drafters.drawing import BEST, drawing
@@ -51,7 +52,7 @@ def draft_chains(
     """
     device, common = seqs[0].device, seqs[0].runner.vocab_size
     logits = steps.root()[:, :common]
-    firsts = entropy(logits if draft_ids is None else logits.index_select(1, draft_ids))
+    firsts = entropy(drafted_logits(logits, draft_ids))
     live, drawn = [*range(len(seqs))], list[_Drawn]()
     for depth in range(1, max(counts) + 1):
         parts = _drawn(seqs, live, logits.to(device))

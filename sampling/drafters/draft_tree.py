@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from egag.draft_distribution import drafted_logits
 from egag.length_rule import LengthRule
 from sampling.forward.graphs.further import Feed
 from sampling.forward.requests import StepGenerator
@@ -82,7 +83,7 @@ def likeliest(logits: Tensor, width: int, draft_ids: Tensor | None = None) -> Pi
 
     draft_ids: see `LogitsDistribution`.
     """
-    likely = logits if draft_ids is None else logits.index_select(1, draft_ids)
+    likely = drafted_logits(logits, draft_ids)
     chances, places = torch.softmax(likely.float(), dim=-1).topk(min(width, likely.shape[1]), dim=-1)
     return PickedTokens(places if draft_ids is None else draft_ids[places], chances)
 

@@ -25,6 +25,8 @@ _SIZES = {
     "markov_rank": (0, 2**16),
     "mask_token": (-1, 2**31),
 }
+OUTPUT_RANKS = ("output_rank", "candidate_rank")
+"""Ranks of products over all tokens: a head with one of them has no smaller draft vocabulary."""
 _NUMBERS = ("rms_norm_eps", "rope_theta")
 _SWITCHES = ("normed", "input_norm", "final_norm", "own_output", "normed_residual", "normed_feedback", "fills")
 _TEXTS = ("method", "base", "base_digest")
@@ -108,7 +110,7 @@ class HeadConfig:
             self._expect(name, isinstance(getattr(self, name), str), "a text")
         self._expect("fuse", self.fuse in ("linear", "attention"), "linear or attention")
         self._expect("state_norm", self.state_norm in ("none", "each", "joined"), "none, each or joined")
-        for name in ("output_rank", "candidate_rank"):
+        for name in OUTPUT_RANKS:
             rank, drafts_all = getattr(self, name), self.draft_vocab == self.vocab_size
             everything = f"0, or a draft vocabulary of all {self.vocab_size} tokens"
             self._expect(name, not rank or drafts_all, everything)

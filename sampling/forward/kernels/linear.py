@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from typing import ClassVar, Protocol
 
 import torch
@@ -13,7 +12,6 @@ from torch.nn import functional as F
 _ROWS_HINT = 16
 _TRIED_ROWS, _TRIED = 64, 1 << 18
 _MANY_ROWS = 8
-_PART = 128
 
 Prepared = tuple[Tensor, ...]
 
@@ -225,30 +223,13 @@ class CandidateLinear:
         self.finds, self.weight, self.candidates = finds, weight, candidates
 
     def __call__(self, x: Tensor) -> Tensor:
-        found = most_likely(self.finds(x), self.candidates)
+        found = self.finds(x).topk(self.candidates, sorted=False).indices
         scores = (self.weight[found] * x.unsqueeze(1)).sum(dim=-1)
         lowest = x.new_full((x.shape[0], len(self.weight)), torch.finfo(x.dtype).min)
         return lowest.scatter_(1, found, scores)
 
     def with_kernel(self, kernel: Kernel) -> Linear:
         return CandidateLinear(self.finds.with_kernel(kernel), self.weight, self.candidates)
-
-
-def most_likely(logits: Tensor, count: int) -> Tensor:
-    """Places `[n, count]` of the highest logits of each row `[n, D]`, in no order.
-
-    They lie in the `count` parts of a row that have the highest maxima. So most of a row is only reduced, not sorted.
-    """
-    rows, width = logits.shape
-    parts = width // _PART
-    if parts <= count:
-        return logits.topk(count, sorted=False).indices
-    rest = -width % _PART
-    padded = F.pad(logits, (0, rest), value=-inf) if rest else logits
-    split = padded.view(rows, padded.shape[1] // _PART, _PART)
-    chosen = split.amax(dim=2).topk(count, sorted=False).indices
-    among = split.gather(1, chosen.unsqueeze(2).expand(-1, -1, _PART)).flatten(1).topk(count, sorted=False).indices
-    return chosen.gather(1, among // _PART) * _PART + among % _PART
 
 
 class ReducedOutput:

@@ -17,9 +17,9 @@ def judged(rounds: Sequence[Round]) -> list[tuple[int, int]]:
     text = [token for round in rounds for token in round.emitted]
     shares_judged = []
     for place, round in enumerate(rounds):
-        drafts = round.drafts[: len(text) - place]
-        wrong = next((at for at, token in enumerate(drafts) if token != text[place + at]), None)
-        shares_judged.append((len(drafts), len(drafts)) if wrong is None else (wrong, wrong + 1))
+        known = min(len(round.drafts), len(text) - place)
+        passed = _passed(round, text[place : place + known], known)
+        shares_judged.append((passed, min(passed + 1, known)))
     return shares_judged
 
 
