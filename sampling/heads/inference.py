@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from sampling.forward.causal_model import CausalModel
 from sampling.forward.cpp.block import places_of
-from sampling.forward.cpp.head import HeadEnds, NativeHead, native_head
+from sampling.forward.cpp.whole import Ends, Joins, NativeForward, native_forward
 from sampling.forward.kernels.linear import CandidateLinear, Kernel, Linear, LowRank, ReducedOutput
 from sampling.forward.kernels.probe import make_linear
 from sampling.forward.kernels.scores import Scores
@@ -105,20 +105,12 @@ class RecurrentForward:
         return joined if self.feature is None else self.feature(joined)
 
     @cached_property
-    def native(self) -> NativeHead | None:
-        """The same head in one call of C++: see `native_head`."""
-        ends = HeadEnds(
-            self.embedding,
-            self.masks,
-            self.embed_norm,
-            self.feature_norm,
-            self.fc,
-            self.norm,
-            self.output,
-            self.config.normed_residual,
-            self.config.normed_feedback,
-        )
-        return native_head(self.blocks, ends, self._stepwise)
+    def native(self) -> NativeForward | None:
+        """The same head in one call of C++: see `native_forward`."""
+        config = self.config
+        joins = Joins(self.masks, self.embed_norm, self.feature_norm, self.fc, config.normed_residual)
+        ends = Ends(self.embedding, self.norm, self.output, config.normed_feedback, joins)
+        return native_forward(self.blocks, ends, lambda blocks: replace(self, blocks=blocks)._stepwise)
 
     def rows(
         self, tokens: Tensor, feature: Tensor, positions: Tensor, cache: Attending, which: int | Tensor
@@ -128,13 +120,14 @@ class RecurrentForward:
         Keys and values go where the cache has laid the rows out.
         """
         if self.native is not None and (places := places_of(cache)) is not None:
-            return self.native.run(tokens, feature, positions, places, which)
+            return self.native.run(tokens, feature, positions, places, which, {})
         return self._stepwise(tokens, feature, positions, cache, which)
 
     def _stepwise(
-        self, tokens: Tensor, feature: Tensor, positions: Tensor, cache: Attending, which: int | Tensor
+        self, tokens: Tensor, feature: Tensor | None, positions: Tensor, cache: Attending, which: int | Tensor
     ) -> tuple[Tensor, Tensor]:
         """The same, an operation after the other."""
+        assert feature is not None
         embedded, feature = self._entering(tokens, feature)
         left = embedded if self.embed_norm is None else self.embed_norm(embedded)
         right = feature if self.feature_norm is None else self.feature_norm(feature)

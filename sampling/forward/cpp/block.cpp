@@ -1,5 +1,5 @@
 // Blocks of a decoder over flat rows, in one call: norms, products, the rotary turn, attention, and the gated MLP.
-// With a head's own ends they are its draft: see `draft`.
+// With what stands in front of them and behind them they are a whole forward, of a model or of a head: see `whole`.
 //
 // Products and attention are other kernels of ours, whose addresses a block has. What lies between them is computed
 // here in float32, row by row: no row depends on another. Rows come and go as NUMBER, and so does what the cache has.
@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 typedef void (*Multiply)(const void* matrix, const float* x, float* out, int64_t rows, int64_t threads);
@@ -48,10 +49,10 @@ struct Call {
   NUMBER *keys, *values, *state;
 };
 
-// What a head computes in front of its blocks and behind them. Null: what it lacks. joining: of a token's embedding and a
-// state side by side; without it the first attention reads them so. mask_..: of rows without a token. normed_residual:
-// the blocks add to the state behind its norm. ids: whose logits `output` gives, where those of others are `lowest`.
-// normed_feedback: its states are those behind `norm`.
+// What is computed in front of the blocks and behind them. Null: what there is not. ids: whose logits `output` gives, where
+// those of others are `lowest`. normed_feedback: states are those behind `norm`. The others are a head's alone. joining:
+// of a token's embedding and a state side by side; without it the first attention reads them so. mask_..: of rows without
+// a token. normed_residual: the blocks add to the state behind its norm.
 struct Ends {
   const NUMBER *embedding, *mask_embedding, *mask_state;
   const int64_t* ids;
@@ -61,7 +62,7 @@ struct Ends {
   float lowest;
 };
 
-// Rows of a head: `[n]`, and `[n, width]` of what each continues. asked: `[m]`, whose logits are wanted.
+// Tokens `[n]`; of a head also `[n, width]` of what each continues, else null. asked: `[m]`, whose logits are wanted.
 struct Fed {
   const int64_t *tokens, *asked;
   const NUMBER* above;
@@ -72,6 +73,7 @@ struct Fed {
 namespace {
 
 constexpr int64_t SMALL = 4;  // rows that one thread prepares sooner than two begin
+constexpr int64_t PIECE = 64;  // rows whose logits are computed at once
 
 struct Scratch {
   std::vector<float> held, read, raw, gated;
@@ -147,8 +149,17 @@ class Forward {
     if (read == nullptr) norm();
   }
 
-  // The same of a head's rows: embeddings and states.
+  // The same of tokens.
   void enter(const Ends& ends, const Fed& fed) {
+    if (fed.above != nullptr) return join(ends, fed);
+    each_row(rows, [&](int64_t row) {
+      copy(ends.embedding + fed.tokens[row] * of.width, &at.held[row * of.width], of.width);
+    });
+    norm();
+  }
+
+  // The same of a head's rows: embeddings and states.
+  void join(const Ends& ends, const Fed& fed) {
     const int64_t width = of.width;
     grow(at.read, rows.count * 2 * width);
     each_row(rows, [&](int64_t row) {
@@ -200,19 +211,14 @@ class Forward {
     });
   }
 
-  // States of a head's rows, and logits of those that are asked for.
+  // States of the rows, and logits of those that are asked for.
   void leave(const Ends& ends, const Fed& fed) {
     const int64_t width = of.width;
     each_row(rows, [&](int64_t row) {
       normed(ends.normed_feedback ? ends.norm : Norm{}, &at.held[row * width], fed.states + row * width, width);
     });
-    if (fed.wanted == 0) return;
-    grow(at.read, fed.wanted * width);
-    grow(at.raw, fed.wanted * ends.output.outputs);
-    for (int64_t i = 0; i < fed.wanted; ++i)
-      normed(ends.norm, &at.held[fed.asked[i] * width], &at.read[i * width], width);
-    ends.output.multiply(ends.output.matrix, at.read.data(), at.raw.data(), fed.wanted, rows.threads);
-    for (int64_t i = 0; i < fed.wanted; ++i) tell(ends, &at.raw[i * ends.output.outputs], fed.logits + i * ends.vocabulary);
+    for (int64_t done = 0; done < fed.wanted; done += PIECE)
+      tell(ends, fed.asked + done, std::min(PIECE, fed.wanted - done), fed.logits + done * ends.vocabulary);
   }
 
  private:
@@ -220,8 +226,21 @@ class Forward {
     product.multiply(product.matrix, x.data(), at.raw.data(), rows.count, rows.threads);
   }
 
+  // Logits of a few of the rows.
+  void tell(const Ends& ends, const int64_t* asked, int64_t count, NUMBER* logits) {
+    const Product& output = ends.output;
+    grow(at.read, count * of.width);
+    for (int64_t i = 0; i < count; ++i) normed(ends.norm, &at.held[asked[i] * of.width], &at.read[i * of.width], of.width);
+    if (std::is_same_v<NUMBER, float> && ends.ids == nullptr && output.bias == nullptr)
+      return output.multiply(output.matrix, at.read.data(), reinterpret_cast<float*>(logits), count, rows.threads);
+    grow(at.raw, count * output.outputs);
+    output.multiply(output.matrix, at.read.data(), at.raw.data(), count, rows.threads);
+#pragma omp parallel for num_threads(rows.threads) schedule(static) if (count >= SMALL)
+    for (int64_t i = 0; i < count; ++i) spread(ends, &at.raw[i * output.outputs], logits + i * ends.vocabulary);
+  }
+
   // A row of logits over the whole vocabulary, of what the output gave.
-  static void tell(const Ends& ends, float* found, NUMBER* logits) {
+  static void spread(const Ends& ends, float* found, NUMBER* logits) {
     biased(ends.output, found);
     if (ends.ids == nullptr) return copy(found, logits, ends.output.outputs);
     NUMBER side[WIDTH];
@@ -299,8 +318,8 @@ extern "C" void run(const Call* calls, int64_t count, const NUMBER* x, const NUM
   each_block(calls, count);
 }
 
-// The same blocks as a head that drafts.
-extern "C" void draft(const Call* calls, int64_t count, const Ends* ends, const Fed* fed) {
+// The same blocks as a whole forward.
+extern "C" void whole(const Call* calls, int64_t count, const Ends* ends, const Fed* fed) {
   Forward(calls[0], scratch).enter(*ends, *fed);
   each_block(calls, count);
   Forward(calls[0], scratch).leave(*ends, *fed);

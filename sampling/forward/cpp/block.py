@@ -1,6 +1,6 @@
 """Blocks of a decoder on a CPU, each in one call of C++: see `block.cpp`. Products and attention are other kernels."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from ctypes import Structure, addressof, c_float, c_int64, c_void_p, cast
 from dataclasses import replace
 from functools import cache
@@ -111,7 +111,7 @@ class NativeBlocks:
         self._run(calls.each, last, x.data_ptr(), None if read is None else read.data_ptr())
         return states
 
-    def calls(self, positions: Tensor, places: Sequence[Destination], states: dict[int, Tensor]) -> "Calls":
+    def calls(self, positions: Tensor, places: Sequence[Destination], states: Mapping[int, Tensor]) -> "Calls":
         """What the blocks are told of rows; states: to fill, by the number of the block that they stand behind."""
         rows, calls = dict[int, _Rows](), (_Call * len(self._layers))()
         for number, (layer, to) in enumerate(zip(self._layers, places, strict=True), start=1):

@@ -14,6 +14,8 @@ from sampling.forward.caches.rows import RowsCache
 from sampling.forward.caches.rows_slot import RowsSlot
 from sampling.forward.caches.rows_windowed import WindowedRowsCache
 from sampling.forward.causal_model import PromptReading
+from sampling.forward.cpp.block import places_of
+from sampling.forward.cpp.whole import Ends, NativeForward, native_forward
 from sampling.forward.kernels.formats import FORMATS, FULL, Format
 from sampling.forward.kernels.int8 import rough_int8
 from sampling.forward.kernels.linear import Kernel, Linear
@@ -153,20 +155,43 @@ class LeanModel:
         rows: int | Tensor,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See `CausalModel.forward`; rows: how many from the end, or which `[m]`."""
-        x = F.embedding(tokens, self.embedding)
+        last, states = self.num_layers, {0: self._embedded(tokens)} if 0 in hidden else {}
+        if self.native is not None and (places := places_of(cache)) is not None:
+            count, width = len(tokens), self.embedding.shape[1]
+            between = {number: self.embedding.new_empty(count, width) for number in hidden if 0 < number < last}
+            final, logits = self.native.run(tokens, None, positions, places, rows, between)
+        else:
+            x = states[0] if 0 in states else self._embedded(tokens)
+            between = self.blocks.run(x, positions, mask, cache, hidden=hidden)
+            final, logits = self._left(between.pop(last), rows)
+        states |= between | ({last: final} if last in hidden else {})
+        return self._scaled(logits), states
+
+    @cached_property
+    def native(self) -> NativeForward | None:
+        """The same model in one call of C++, its logits before they are scaled: see `native_forward`."""
         if self.embedding_scale != 1.0:
-            x = x * self.embedding_scale
-        states = {0: x} if 0 in hidden else {}
-        states |= self.blocks.run(x, positions, mask, cache, hidden=hidden)
-        x = states.pop(self.num_layers)
-        none = isinstance(rows, int) and not rows
-        if none and self.num_layers not in hidden:
-            return x.new_empty(0, self.vocab_size), states
+            return None
+        ends = Ends(self.embedding, self.norm, self.head, normed_feedback=True)
+        return native_forward(self.blocks, ends, lambda blocks: replace(self, blocks=blocks)._stepwise)
+
+    def _stepwise(
+        self, tokens: Tensor, above: Tensor | None, positions: Tensor, cache: Attending, rows: int | Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """See `Stepwise`; nothing is above a model's rows."""
+        states = self.blocks.run(self._embedded(tokens), positions, None, cache)
+        return self._left(states[self.num_layers], rows)
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        x = F.embedding(tokens, self.embedding)
+        return x if self.embedding_scale == 1.0 else x * self.embedding_scale
+
+    def _left(self, x: Tensor, rows: int | Tensor) -> tuple[Tensor, Tensor]:
+        """States behind the last norm `[n, H]`, and logits of the rows that are wanted, not scaled."""
         final = self.norm(x)
-        if self.num_layers in hidden:
-            states[self.num_layers] = final
-        rows_wanted = final[len(tokens) - rows :] if isinstance(rows, int) else final.index_select(0, rows)
-        return self._scaled(self.head(rows_wanted)), states
+        if isinstance(rows, int) and not rows:
+            return final, x.new_empty(0, self.vocab_size)
+        return final, self.head(final[len(x) - rows :] if isinstance(rows, int) else final.index_select(0, rows))
 
     def _scaled(self, logits: Tensor) -> Tensor:
         if self.logit_scale != 1.0:

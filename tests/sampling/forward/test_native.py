@@ -16,7 +16,7 @@ from sampling.forward.cpp import block, dense, vnni
 from sampling.forward.cpp.dense import DenseNativeLinear, dense_kernel
 from sampling.forward.cpp.library import use_own_kernels
 from sampling.forward.kernels.formats import FORMATS
-from sampling.forward.kernels.linear import DenseLinear
+from sampling.forward.kernels.linear import DenseLinear, ReducedOutput
 from sampling.forward.kernels.probe import use_kernel
 from sampling.forward.models.lean import LeanModel, from_transformers
 from sampling.forward.models.packed_modules import PackedModule
@@ -163,7 +163,7 @@ TREE = [-1, 0, 0, 1, 3, 2]
 @pytest.mark.parametrize("name", FAMILIES)
 def test_blocks_give_what_their_steps_give_and_a_row_the_same_alone(name: str, dtype: torch.dtype) -> None:
     model = model_of(name, dtype)
-    assert model.blocks.native is not None
+    assert model.blocks.native is not None and (model.native is None) == (model.embedding_scale != 1.0)
     fed = [(CHAIN, None), (CHAIN, TREE)]
     found = all_logits(model, fed)
     assert torch.equal(all_logits(model, [([token], None) for token in CHAIN]), found[: len(CHAIN)])
@@ -195,11 +195,35 @@ def test_blocks_of_rounded_weights(format: str) -> None:
     assert 0 < (found - expected).norm() < 1e-3 * expected.norm()
 
 
-def test_states_between_blocks_are_given() -> None:
-    model = model_of("llama")
-    states = [ModelRunner(made).forward(CHAIN, hidden=[0, 1, 3]).hidden for made in (model, stepwise(model))]
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+@pytest.mark.parametrize("hidden", [[0, 1, 3], [2], []])
+def test_states_between_blocks_are_given(name: str, hidden: list[int]) -> None:
+    model = model_of(name)
+    states = [ModelRunner(made).forward(CHAIN, hidden=hidden, rows=0).hidden for made in (model, stepwise(model))]
+    assert list(states[0]) == hidden
     for layer, state in states[0].items():
         torch.testing.assert_close(state, states[1][layer], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+def test_logits_of_many_rows_are_those_of_each(dtype: torch.dtype) -> None:
+    model, tokens = model_of("granite", dtype), list(range(90))
+    assert model.native is not None
+    many = ModelRunner(model).forward(tokens).logits
+    assert torch.equal(ModelRunner(model).forward(tokens, rows=70).logits, many[-70:])
+    one_by_one = ModelRunner(model)
+    assert torch.equal(torch.cat([one_by_one.forward([token]).logits for token in tokens]), many)
+
+
+def test_an_output_of_its_own_with_a_bias_and_a_draft_vocabulary() -> None:
+    ids = torch.arange(1, 96, 3)
+    weight, bias = drawn(32, 64), drawn(32)
+    for output in (DenseNativeLinear(weight, bias), ReducedOutput(DenseNativeLinear(weight, bias), ids, 96)):
+        model = replace(model_of("llama"), head=output)
+        assert model.native is not None
+        found, expected = (ModelRunner(made).forward(CHAIN).logits for made in (model, stepwise(model)))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert found.shape == (len(CHAIN), 96) and (found[:, 0] == torch.finfo(torch.float32).min).all()
 
 
 def test_what_is_loaded_says_that_its_blocks_are_ours(tmp_path: Path) -> None:
@@ -231,6 +255,8 @@ def test_who_goes_without() -> None:
     }
     for name, made in others.items():
         assert from_transformers(tiny.random_model(made)).blocks.native is None, name
+    odd = from_transformers(tiny.random_model(config("llama", vocab_size=100)))
+    assert odd.blocks.native is not None and odd.native is None, "outputs in pieces of 32"
     use_kernel("plain")
     assert model_of("llama").blocks.native is None
     use_kernel("own")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sampling.distill.tasks import Trunk
-from sampling.forward.cpp import block, head
+from sampling.forward.cpp import block, whole
 from sampling.forward.kernels.probe import use_kernel
 from sampling.forward.models.lean import LeanModel
 from sampling.forward.requests import run_single
@@ -157,11 +157,11 @@ def test_a_head_that_is_not_right_is_not_used(
     def faulty(name: str, number: str) -> Callable[..., None] | None:
         right: Any = honest(name, number)
 
-        def draft(given: Any, layers: int, ends: int, fed: Any) -> None:
+        def forward_in_cpp(given: Any, layers: int, ends: int, fed: Any) -> None:
             right(given, layers, ends, fed)
             c_float.from_address(fed._obj.states).value += 100.0 if fault == 1.0 else fault * next(calls)
 
-        return draft
+        return forward_in_cpp
 
-    monkeypatch.setattr(head, "function_of", faulty)
-    assert forward.native is None and f"a head in C++ is not used: {said}" in caplog.text
+    monkeypatch.setattr(whole, "function_of", faulty)
+    assert forward.native is None and f"a whole forward in C++ is not used: {said}" in caplog.text
