@@ -12,6 +12,8 @@ from repl.loading import Loading
 from repl.own_settings import DEFAULT, OWN, REFERENCE_TURNS, STATE, TURNS
 from repl.start import StartSettings, decide
 from sampling.methods.chat_template import KWARGS, THINKING, TemplateVariables
+from sampling.methods.parameters import GAMMA
+from sampling.methods.rules import DRAFT_RULE
 from sampling.methods.settings import PARAMETERS, Settings
 from sampling.methods.tables import AR, METHODS
 from utils.errors import UserError
@@ -146,7 +148,10 @@ class Session:
         settings = dict(configuration.parameters)
         method = METHODS[configuration.method]
         card = self.start.cards.get(method.needs({**self.settings, **settings}) or "", {})
-        open_ = {name: value for name, value in card.items() if name not in self.chosen and name not in settings}
+        given = {*self.chosen, *settings}
+        open_ = {name: value for name, value in card.items() if name not in given}
+        if GAMMA.name in given:  # who gives a length wants that length
+            open_.pop(DRAFT_RULE.name, None)
         read = {parameter.name for parameter in method.relevant({**self.settings, **open_, **settings})}
         return {name: value for name, value in open_.items() if name in read}
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,20 @@ def test_a_value_that_the_user_sets_beats_every_card(begun: NewSession, value: s
     reply = execute(session, "/gamma default")
     assert isinstance(reply, Message) and "recommended by cards: SD 2, MTP 1" in reply.text
     assert [run.parameters for run in session.runs() if run.method == "mtp"] == [{"gamma": 1}]
+
+
+def test_the_rule_of_a_card_holds_until_the_user_sets_a_length_or_a_rule(begun: NewSession) -> None:
+    session = begun(model={"gamma": 2, "draft_rule": "survival"})
+
+    def of_sd() -> Any:
+        return next(run.recommended for run in session.runs() if run.title == "SD")
+
+    assert of_sd() == {"draft_rule": "survival"} and "SD draft_rule survival (card)" in summary(session)
+    execute(session, "/gamma 4")
+    assert not of_sd()
+    execute(session, "/gamma default")
+    execute(session, "/draft_rule own")
+    assert of_sd() == {"gamma": 2}
 
 
 def test_what_a_card_says_wrongly_is_told_and_left_out(begun: NewSession) -> None:
