@@ -45,6 +45,7 @@ constexpr float TINY = 1e-30f;
 typedef __m512 Lanes;
 typedef __m512i Whole;
 constexpr int TALLEST = 6;  // rows that a loaded weight is multiplied with
+constexpr int TWO = GROUPED ? 2 : 4, THREE = TWO, FOUR = GROUPED ? 1 : 2;  // blocks that so many rows read at once
 inline Whole load(const void* from) { return _mm512_loadu_si512(from); }
 inline Whole spread(int32_t x) { return _mm512_set1_epi32(x); }
 inline Lanes spread(float x) { return _mm512_set1_ps(x); }
@@ -69,6 +70,7 @@ inline void narrow(int8_t* to, Whole a) { _mm_storeu_si128((__m128i*)to, _mm512_
 typedef __m256 Lanes;
 typedef __m256i Whole;
 constexpr int TALLEST = 3;
+constexpr int TWO = 2, THREE = 1, FOUR = 1;
 inline Whole load(const void* from) { return _mm256_loadu_si256((const __m256i*)from); }
 inline Whole spread(int32_t x) { return _mm256_set1_epi32(x); }
 inline Lanes spread(float x) { return _mm256_set1_ps(x); }
@@ -263,7 +265,7 @@ int64_t tiles(const Matrix& of, const Entered& in, int64_t row, int64_t begin, i
 }
 
 #if BY_TILES
-constexpr int FEWEST = 4;  // rows from which on tiles are faster
+constexpr int FEWEST = 5;  // rows from which on tiles are faster
 
 // The rows from begin to end with the blocks from low to high.
 void tiled(const Matrix& of, const Entered& in, int64_t begin, int64_t end, int64_t low, int64_t high, float* out) {
@@ -295,9 +297,9 @@ void all(const Matrix& of, const Entered& in, int64_t rows, int64_t low, int64_t
       for (int64_t row = top; row < bottom;) {
         switch (std::min<int64_t>(TALLEST, bottom - row)) {
           case 1: row = tiles<1, 4>(of, in, row, begin, end, out); break;
-          case 2: row = tiles<2, 2>(of, in, row, begin, end, out); break;
-          case 3: row = tiles<3, TALLEST / 3>(of, in, row, begin, end, out); break;
-          case 4: row = tiles<4, 1>(of, in, row, begin, end, out); break;
+          case 2: row = tiles<2, TWO>(of, in, row, begin, end, out); break;
+          case 3: row = tiles<3, THREE>(of, in, row, begin, end, out); break;
+          case 4: row = tiles<4, FOUR>(of, in, row, begin, end, out); break;
           case 5: row = tiles<5, 1>(of, in, row, begin, end, out); break;
           default: row = tiles<6, 1>(of, in, row, begin, end, out);
         }
