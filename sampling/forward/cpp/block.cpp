@@ -49,8 +49,8 @@ struct Call {
   NUMBER *keys, *values, *state;
 };
 
-// What is computed in front of the blocks and behind them. Null: what there is not. ids: whose logits `output` gives, where
-// those of others are `lowest`. normed_feedback: states are those behind `norm`. The others are a head's alone. joining:
+// What is computed in front of the blocks and behind them. Null: what there is not. embedding: `[embedded, width]`. ids:
+// whose logits `output` gives, where those of others are `lowest`. normed_feedback: states are those behind `norm`. The others are a head's alone. joining:
 // of a token's embedding and a state side by side; without it the first attention reads them so. mask_..: of rows without
 // a token. normed_residual: the blocks add to the state behind its norm.
 struct Ends {
@@ -58,7 +58,7 @@ struct Ends {
   const int64_t* ids;
   Product joining, output;
   Norm embed_norm, state_norm, norm;
-  int64_t vocabulary, normed_residual, normed_feedback;
+  int64_t embedded, vocabulary, normed_residual, normed_feedback;
   float lowest;
 };
 
@@ -313,14 +313,19 @@ void each_block(const Call* calls, int64_t count) {
 }  // namespace
 
 // x: [rows, width], what enters the first block; read: [rows, inputs], what its first product reads, or null.
-extern "C" void run(const Call* calls, int64_t count, const NUMBER* x, const NUMBER* read) {
+extern "C" bool run(const Call* calls, int64_t count, const NUMBER* x, const NUMBER* read) {
   Forward(calls[0], scratch).enter(x, read);
   each_block(calls, count);
+  return true;
 }
 
-// The same blocks as a whole forward.
-extern "C" void whole(const Call* calls, int64_t count, const Ends* ends, const Fed* fed) {
+// The same blocks as a whole forward. It says whether all tokens were there; else it has done nothing.
+extern "C" bool whole(const Call* calls, int64_t count, const Ends* ends, const Fed* fed) {
+  const int64_t lowest = ends->mask_embedding == nullptr ? 0 : -1;
+  for (int64_t row = 0; row < calls[0].rows->count; ++row)
+    if (fed->tokens[row] < lowest || fed->tokens[row] >= ends->embedded) return false;
   Forward(calls[0], scratch).enter(*ends, *fed);
   each_block(calls, count);
   Forward(calls[0], scratch).leave(*ends, *fed);
+  return true;
 }

@@ -1,7 +1,7 @@
 """Blocks of a decoder on a CPU, each in one call of C++: see `block.cpp`. Products and attention are other kernels."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from ctypes import Structure, addressof, c_float, c_int64, c_void_p, cast
+from ctypes import Structure, addressof, c_bool, c_float, c_int64, c_void_p, cast
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 ROWS = 5
 _TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.02}
 
-Run = Callable[[Any, int, Any, Any], None]
-"""Of the calls and how many they are, and of the addresses of what enters."""
+Run = Callable[[Any, int, Any, Any], bool]
+"""Of the calls and how many they are, and of the addresses of what enters; whether it could be computed."""
 _Fed = Callable[..., Tensor]
 """Of positions, the cache, and what is fed."""
 
@@ -222,7 +222,7 @@ def function_of(name: str, number: str) -> Run | None:
 
 def _loaded(name: str, number: str) -> Run:
     made: Run = getattr(library("block", NUMBER=number), name)
-    made.argtypes, made.restype = [c_void_p, c_int64, c_void_p, c_void_p], None  # type: ignore[attr-defined]
+    made.argtypes, made.restype = [c_void_p, c_int64, c_void_p, c_void_p], c_bool  # type: ignore[attr-defined]
     return made
 
 

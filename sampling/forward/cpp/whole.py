@@ -106,7 +106,7 @@ class _Ends(Structure):
         *((name, c_void_p) for name in ("embedding", "mask_embedding", "mask_state", "ids")),
         *((name, NativeProduct) for name in ("joining", "output")),
         *((name, NativeNorm) for name in ("embed_norm", "state_norm", "norm")),
-        *((name, c_int64) for name in ("vocabulary", "normed_residual", "normed_feedback")),
+        *((name, c_int64) for name in ("embedded", "vocabulary", "normed_residual", "normed_feedback")),
         ("lowest", c_float),
     )
 
@@ -138,6 +138,7 @@ class NativeForward:
             **{name: native_norm(norm, weights[name]) for name, norm in ends.norms.items()},
             **({} if joining is None else {"joining": native_product(joining)}),
             output=native_product(output),
+            embedded=len(ends.embedding),
             vocabulary=self._vocab_size,
             normed_residual=joins is not None and joins.normed_residual,
             normed_feedback=ends.normed_feedback,
@@ -157,7 +158,7 @@ class NativeForward:
         """States `[n, H]` of the tokens, and raw logits `[m, V]` behind the last so many, or behind which `[m]`.
 
         above: `[n, H]`, what each row of a head continues. places: see `NativeBlocks.run`. between: states `[n, H]` to
-        fill, by the number of the block that they stand behind.
+        fill, by the number of the block that they stand behind. Raises `IndexError` for a token without an embedding.
         """
         count, like = len(tokens), self._like
         asked = torch.arange(count - which, count) if isinstance(which, int) else which.contiguous()
@@ -172,7 +173,8 @@ class NativeForward:
             states.data_ptr(),
             logits.data_ptr(),
         )
-        self._whole(calls.each, len(calls.each), addressof(self._ends), byref(fed))
+        if not self._whole(calls.each, len(calls.each), addressof(self._ends), byref(fed)):
+            raise IndexError(f"a token of {tokens.tolist()} has no embedding; there are {len(like)}")
         return states, logits
 
 

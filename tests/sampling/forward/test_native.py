@@ -215,6 +215,14 @@ def test_logits_of_many_rows_are_those_of_each(dtype: torch.dtype) -> None:
     assert torch.equal(torch.cat([one_by_one.forward([token]).logits for token in tokens]), many)
 
 
+@pytest.mark.parametrize("token", [-1, 96])
+def test_a_token_that_the_model_lacks_is_an_error_and_nothing_is_fed(token: int) -> None:
+    runner = ModelRunner(model_of("llama"))
+    with pytest.raises(IndexError, match="has no embedding; there are 96"):
+        runner.forward([3, token])
+    assert runner.length == 0 and runner.forward([3, 95]).logits.isfinite().all()
+
+
 def test_an_output_of_its_own_with_a_bias_and_a_draft_vocabulary() -> None:
     ids = torch.arange(1, 96, 3)
     weight, bias = drawn(32, 64), drawn(32)

@@ -157,9 +157,10 @@ def test_a_head_that_is_not_right_is_not_used(
     def faulty(name: str, number: str) -> Callable[..., None] | None:
         right: Any = honest(name, number)
 
-        def forward_in_cpp(given: Any, layers: int, ends: int, fed: Any) -> None:
+        def forward_in_cpp(given: Any, layers: int, ends: int, fed: Any) -> bool:
             right(given, layers, ends, fed)
             c_float.from_address(fed._obj.states).value += 100.0 if fault == 1.0 else fault * next(calls)
+            return True
 
         return forward_in_cpp
 
