@@ -67,9 +67,7 @@ class Ends:
     @property
     def ids(self) -> Tensor | None:
         """The tokens that the output has logits of, in its order; None: all."""
-        if not isinstance(self.output, ReducedOutput) or len(self.output.ids) == self.output.vocab_size:
-            return None
-        return self.output.ids
+        return None if not isinstance(self.output, ReducedOutput) or self.output.whole else self.output.ids
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -126,7 +124,7 @@ class NativeForward:
 
     def __init__(self, whole: Run, blocks: NativeBlocks, ends: Ends) -> None:
         """ends: that `fit`."""
-        self._whole, self._blocks, joins = whole, blocks, ends.joins
+        self._whole, self._blocks, self._given, joins = whole, blocks, ends, ends.joins
         output, ids = ends.product, ends.ids
         self._vocab_size = output.outputs if ids is None else ends.output.vocab_size  # type: ignore[attr-defined]
         self._like = ends.embedding
@@ -144,7 +142,12 @@ class NativeForward:
             normed_feedback=ends.normed_feedback,
             lowest=torch.finfo(ends.embedding.dtype).min,
         )
-        self._held = tensors, weights, ends
+        self._held = tensors, weights
+
+    @property
+    def first(self) -> "NativeForward":
+        """The first block alone between the same ends."""
+        return NativeForward(self._whole, self._blocks.first, self._given)
 
     def run(
         self,
@@ -187,11 +190,11 @@ def native_forward(blocks: "Blocks", ends: Ends, stepwise: Stepwise) -> NativeFo
     if whole is None:
         return None
     one = replace(blocks, layers=blocks.layers[:1], compiled=None)
-
-    def fault_of(made: NativeForward) -> str | None:
-        return _fault(NativeForward(whole, inner.first, ends), one, ends, stepwise(one))
-
-    return usable("a whole forward", lambda: NativeForward(whole, inner, ends), fault_of)
+    return usable(
+        "a whole forward",
+        lambda: NativeForward(whole, inner, ends),
+        lambda made: _fault(made.first, one, ends, stepwise(one)),
+    )
 
 
 def _fault(native: NativeForward, blocks: "Blocks", ends: Ends, stepwise: _Forward) -> str | None:

@@ -242,9 +242,14 @@ class ReducedOutput:
     def __init__(self, linear: Linear, ids: Tensor, vocab_size: int) -> None:
         self.linear, self.ids, self.vocab_size = linear, ids, vocab_size
 
+    @property
+    def whole(self) -> bool:
+        """Whether it gives logits of all tokens."""
+        return len(self.ids) == self.vocab_size
+
     def __call__(self, x: Tensor) -> Tensor:
         y = self.linear(x)
-        if len(self.ids) == self.vocab_size:
+        if self.whole:
             return y
         return y.new_full((x.shape[0], self.vocab_size), torch.finfo(y.dtype).min).index_copy_(1, self.ids, y)
 
@@ -254,6 +259,6 @@ class ReducedOutput:
 
 def drafted_ids(output: Linear | None) -> Tensor | None:
     """The tokens that an output has logits of, `[D]`, ascending; None: all."""
-    if not isinstance(output, ReducedOutput) or len(output.ids) == output.vocab_size:
+    if not isinstance(output, ReducedOutput) or output.whole:
         return None
     return output.ids.sort().values
