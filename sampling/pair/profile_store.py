@@ -23,7 +23,7 @@ from utils.errors import UserError
 from utils.files import cache_folder, write_atomically
 from utils.provenance import config_digest, weights_digest
 
-_FORMAT = 5
+_FORMAT = 6
 
 
 def store_path() -> Path:

@@ -7,7 +7,7 @@ from sampling.pair.profile import NOTHING, LatencyProfile
 DRAFTER_HEADERS = ("drafter", "first draft, ms", "each further, ms", "c", "finds a draft", "accepted at 1, 2, ...")
 MEANING = (
     "A forward in ms and v(n), in units of a forward of one row; c: a further draft in the same unit. Accepted: the "
-    "acceptance rate of judged drafts at each position, on three built-in texts with greedy decoding."
+    "acceptance rate of judged drafts at each position, on six built-in texts with greedy decoding."
 )
 
 

@@ -14,9 +14,12 @@ from utils.device.timing import PhaseClock
 
 # Rows by which the others can be told, first: where the time is short they are what is known.
 _FIRST = (1, 5, 2, 3, 9, 17, 32)
-_TURNS, _PREFILLS = 12, 2
+_TURNS, _PREFILLS = 4, 2
+# Forwards in a row over one number of rows, as rounds follow each other. The first one finds what others left.
+_IN_A_ROW = 4
 # The first one pays for first calls: one more, so that a short time knows the price too.
 _FIRST_ROLLBACKS = 2
+_FORKS = 3
 # Two branches of four drafts, behind the root, and their rows.
 _BRANCHES, _FORKED = (-1, 0, 1, 2, -1, 4, 5, 6), 9
 
@@ -59,13 +62,15 @@ class ForwardTimes:
             for _ in range(_FIRST_ROLLBACKS):
                 yield from self._rollback(context)
         for turn in range(1, _TURNS):
-            for context in self._runners if turn < _PREFILLS else ():
-                yield from self._prefill(context)
-            for count in self._rows:
-                for context in self._runners:
-                    yield self._forward(context, count)
+            for context in self._runners:
+                if turn < _PREFILLS:
+                    yield from self._prefill(context)
+                for count in sorted(self._rows, reverse=True):
+                    for place in range(_IN_A_ROW):
+                        yield self._forward(context, count, counts=place > 0)
             for context in self._runners if self._trees else ():
-                yield self._fork(context)
+                for _ in range(_FORKS):
+                    yield self._fork(context)
             yield from self._rollback(min(self._runners))
 
     def _rollback(self, context: int) -> Iterator[bool]:
@@ -87,14 +92,16 @@ class ForwardTimes:
         # Untimed: the first one pays for first calls. Two rows: before several, states are saved to go back to.
         runner.forward(self._ids[: min(2, len(self._rows))])
 
-    def _forward(self, context: int, count: int) -> bool:
+    def _forward(self, context: int, count: int, counts: bool = True) -> bool:
         """Over one row as in plain decoding, which takes nothing back."""
         runner, rollback = self._runners[context], self._rollbacks[context]
         runner.crop(context)
         if count == 1 and rollback.needed:
             rollback.settle()
         rows = self._ids[runner.length : runner.length + count]
-        self._add(context, count, self._timed(lambda: runner.forward(rows))[1])
+        took_s = self._timed(lambda: runner.forward(rows))[1]
+        if counts:
+            self._add(context, count, took_s)
         return False
 
     def _fork(self, context: int) -> bool:

@@ -23,6 +23,8 @@ from sampling.pair.pair import Pair
 from sampling.pair.profile import NOTHING, DraftTimes, LatencyProfile, TreeTimes
 from sampling.pair.profile_store import keep
 from sampling.verify.lossy import RejectAllVerifier
+from sampling.verify.match import GreedyVerifier
+from sampling.verify.verifier import Verifier
 from utils.device.machine import BUSY_CORES, Machine
 from utils.errors import UserError
 from utils.events import Event, Round
@@ -30,9 +32,11 @@ from utils.events import Event, Round
 BUDGET_S = 30.0
 _FORWARD_SHARE = 0.4
 _NEARLY = 0.99
-_TEXT_TOKENS = 32
+_TEXT_TOKENS = 20
 _CHAIN_SHARE = 0.9
 _SHORT, _LONG, _COPIED, _LONG_TURNS = 1, 4, 10, 3
+# Rounds of one drafter in a row: two short ones, with long ones between.
+_IN_A_ROW = 8
 _NODES = (2, 3, 4, 6, 8, 12)
 
 TEXTS = (
@@ -40,8 +44,11 @@ TEXTS = (
     "Correct the spelling and say nothing else: The old lighthouse keepr climbed the stairs, lit the lamp, and "
     "watched the old lighthouse lamp turn until the morning came.",
     "Write a Python function that returns the largest number in a list, without calling max.",
+    "Translate into French: The train to the coast leaves at nine, and we have packed two sandwiches each.",
+    "Guests arrive in twenty minutes and my kitchen is a mess. What should I do first?",
+    "A shop sells pens at 3 for 2 dollars. How much do 12 pens cost? Explain your steps.",
 )
-"""Of three kinds: an answer, a copy, code."""
+"""Of six kinds: an answer, a copy, code, a translation, advice, arithmetic."""
 
 Tell = Callable[[float], None]
 Measuring = Generator[float, None, LatencyProfile]
@@ -138,6 +145,7 @@ class _Live:
     pair: Pair
     drafter: Drafter
     long: int
+    verifier: Verifier
     texts: list[list[Round]] = field(default_factory=list)
 
     def steps(self) -> Iterator[None]:
@@ -156,7 +164,7 @@ class _Live:
             target,
             self.drafter,
             _InTurn(self.long),
-            RejectAllVerifier(),
+            self.verifier,
             make_processor(Settings()["processor"]),
             prompt,
             max_new_tokens=_TEXT_TOKENS,
@@ -237,7 +245,9 @@ class _Drafts:
             drafter: Drafter = DRAFTERS[name].build(pair, values)
         except UserError:
             return None
-        return _Live(pair, drafter, _LONG if name in MODELS else _COPIED)
+        if name == NOTHING:  # as it is judged in use: to reject all costs more than to follow the target
+            return _Live(pair, drafter, 0, GreedyVerifier())
+        return _Live(pair, drafter, _LONG if name in MODELS else _COPIED, RejectAllVerifier())
 
     def rest_s(self) -> float:
         """What a round of plain decoding costs beside its forward; 0 where time was too short to see one."""
@@ -267,11 +277,15 @@ class _Drafts:
 
 
 def _in_turn(drafters: Mapping[str, _Live]) -> Iterator[bool]:
-    """A round of each in turn, until every text is over."""
-    running = [live.steps() for live in drafters.values()]
+    """The first prefill and round of each, then several rounds in a row of each in turn, until every text is over."""
+    running, steps = [live.steps() for live in drafters.values()], 2
     while running:
         for work in tuple(running):
-            if next(work, True):
-                running.remove(work)
-            yield False
+            for _ in range(steps):
+                over = next(work, True)
+                yield False
+                if over:
+                    running.remove(work)
+                    break
+        steps = _IN_A_ROW
     yield True

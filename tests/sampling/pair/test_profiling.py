@@ -1,6 +1,7 @@
 """Measuring a profile: on tiny models of each kind, within a budget, and on the embedded pair."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -15,7 +16,7 @@ from sampling.forward.tree import depths
 from sampling.loading.pairs import LoadOptions, load_pair
 from sampling.measure.times import profiling
 from sampling.measure.times.forward_times import _BRANCHES, _FORKED, ForwardTimes, never_dearer, undisturbed
-from sampling.measure.times.profiling import ensure_profile, measure, measuring
+from sampling.measure.times.profiling import _in_turn, ensure_profile, measure, measuring
 from sampling.measure.times.shares import tokens_per_round
 from sampling.methods.settings import Settings
 from sampling.methods.tables import COPIERS, HEADS
@@ -87,21 +88,41 @@ def test_what_forwards_and_drafts_take_is_what_the_profile_says(monkeypatch: pyt
 
     monkeypatch.setattr(LeanModel, "forward", forward)
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now))
-    profile, _ = profile_of(pair, 1500)
+    profile, _ = profile_of(pair, 2500)
     for context, times in profile.forward.items():
         assert times == tuple((rows, pytest.approx(10 + rows / 2 + context / 100)) for rows in ROWS)
     assert profile.prefill == tuple((tokens, pytest.approx(10 + (tokens - 1) / 2)) for tokens in (128, 224))
     assert profile.tree == pytest.approx(1.25) and profile.rest_s == 0.0
     model, copies = profile.drafters["model"], profile.drafters["suffix"]
     assert (model.first_s, model.step_s) == (pytest.approx(2.1), pytest.approx(2.1))
-    assert model.found == pytest.approx(1 - 3 / 95)  # the last round of each of the three texts has no room for a draft
+    assert model.found == pytest.approx(1 - 6 / 119)  # the last round of each of the six texts has no room for a draft
     assert (copies.first_s, copies.step_s) == (0.0, 0.0)
 
 
-def test_forwards_are_timed_twelve_times_and_prefills_twice() -> None:
-    """Behind two contexts: a step a forward, a chunk of a prompt, and a pair of chain and tree from the second turn."""
-    steps = [*ForwardTimes(tiny_pair(window=256), profiling.TEXTS).steps()]
-    assert len(steps) == 2 * (12 * len(ROWS) + 2 + 11) and not any(steps)
+def test_forwards_are_timed_once_then_four_in_a_row_and_the_first_of_those_does_not_count() -> None:
+    """Behind two contexts: a step a forward, a chunk of a prompt, and pairs of chain and tree from the second turn."""
+    forwards = ForwardTimes(tiny_pair(window=256), profiling.TEXTS)
+    steps = [*forwards.steps()]
+    assert len(steps) == 2 * ((1 + 3 * 4) * len(ROWS) + 2 + 3 * 3) and not any(steps)
+    assert {len(times) for (_, rows), times in forwards._times.items() if rows} == {1 + 3 * 3}
+    assert len(forwards._forks) == 2 * 3 * 3
+
+
+def test_drafters_prefill_and_draft_once_each_and_then_eight_rounds_in_a_row() -> None:
+    told = list[str]()
+
+    class Works:
+        def __init__(self, name: str, rounds: int) -> None:
+            self.name, self.rounds = name, rounds
+
+        def steps(self) -> Iterator[None]:
+            for _ in range(self.rounds):
+                told.append(self.name)
+                yield
+
+    steps = [*_in_turn({name: Works(name, rounds) for name, rounds in (("a", 11), ("b", 3))})]  # type: ignore[misc]
+    assert "".join(told) == "aabb" + 8 * "a" + "b" + "a"
+    assert steps[-1] and not any(steps[:-1])
 
 
 def test_the_tree_that_is_timed_is_two_branches_of_four() -> None:
@@ -174,7 +195,7 @@ def test_a_window_of_eight_tokens() -> None:
 def test_a_short_budget_measures_less_and_never_nothing(steps: int) -> None:
     profile, told = profile_of(tiny_pair(), steps)
     assert len(told) <= steps + 5
-    assert steps > 20 or (profile.tree, profile.rest_s) == (1.0, 0.0)
+    assert steps > 10 or (profile.tree, profile.rest_s) == (1.0, 0.0)
     first = profile.forward[min(profile.forward)]
     known = {10: [1, 2, 5], 20: [1, 2, 3, 5, 9, 17, 32]}
     assert steps not in known or [rows for rows, _ in first] == known[steps], "what the others are guessed from"
