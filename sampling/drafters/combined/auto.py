@@ -96,7 +96,9 @@ class AutoDrafter(Drafter):
         nothing, copy = gamma.without_drafts(), self._copy(seq, gamma.rule_for(COPIES), room)
         expected = {NOTHING: nothing} if copy is None else {NOTHING: nothing, COPIES: copy.truncated.expected}
         for name in self._candidates(seq):
-            expected[name] = _with_copy(gamma.rule_for(name).expected(), copy, nothing)
+            expected[name] = gamma.rule_for(name).expected()
+            if copy is not None and self._joins(seq, name):
+                expected[name] = _beside_copy(expected[name], copy.truncated, nothing)
         chosen = gamma.choose(expected)
         if chosen in self.models:
             return (yield from self._drafted(seq, gamma, chosen, copy, room))
@@ -155,6 +157,11 @@ class AutoDrafter(Drafter):
         goodput: Goodput = seq.shared_state[self]
         return goodput
 
+    def _joins(self, seq: Sequence, name: str) -> bool:
+        """Whether the drafts of this model can be joined with a copy: as point masses, on a target that runs trees."""
+        point_masses = seq.processor.greedy or self.models[name].shape_for(seq) is not None
+        return self.trees and point_masses and self._shared(seq) is None
+
     def _all(self) -> abc.Iterator[Drafter | ScoredCopier]:
         yield self.suffix
         yield from self.models.values()
@@ -179,7 +186,7 @@ class AutoDrafter(Drafter):
         """The model's drafts, joined with a copy if they are point masses."""
         rule = chooser.rule_for(name)
         round_of_model = yield from stepwise(self.models[name].propose(seq, chooser.handed(name), room))
-        if copy is None or round_of_model.draft_probs is not None or not self.trees or self._shared(seq) is not None:
+        if copy is None or round_of_model.draft_probs is not None or not self._joins(seq, name):
             return replace(round_of_model, source=name)
         both, rows = joined(round_of_model, rule.survival[1:], copy.tokens, copy.truncated.survival, rule.seconds)
         if not rows:
@@ -194,12 +201,14 @@ def _guessed(plain: CostModel) -> CostModel:
     return replace(plain, first_s=ASSUMED_COSTS.first_s * forward_s, step_s=ASSUMED_COSTS.step_s * forward_s)
 
 
-def _with_copy(expected: ExpectedRound, copy: CopyDraft | None, nothing: ExpectedRound) -> ExpectedRound:
-    """The expected round of a model's drafts beside a copy. They help if the copy is wrong from its first token on."""
-    if copy is None:
-        return expected
-    tokens = copy.truncated.expected.tokens + (1.0 - copy.truncated.survival[0]) * (expected.tokens - 1.0)
-    return ExpectedRound(tokens, copy.truncated.expected.seconds + expected.seconds - nothing.seconds)
+def _beside_copy(model: ExpectedRound, copy: TruncatedProposal, nothing: ExpectedRound) -> ExpectedRound:
+    """The expected round of a model's drafts beside a copy, or alone where that is better.
+
+    Beside it they help if the copy is wrong from its first token on.
+    """
+    tokens = copy.expected.tokens + (1.0 - copy.survival[0]) * (model.tokens - 1.0)
+    both = ExpectedRound(tokens, copy.expected.seconds + model.seconds - nothing.seconds)
+    return max(model, both, key=lambda expected: expected.rate)
 
 
 def _grows_trees(profile: LatencyProfile | None, head: str, untimed: bool) -> bool:
