@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from egag.cost_model import CostModel
 from egag.draft_distribution import DraftDistribution, Token
-from egag.estimates.acceptance import Features, features, stated_features
+from egag.estimates.acceptance import Features, copied_features, features, stated_features
 from egag.estimates.estimator_state import DraftFeatures, EstimatorState
 from egag.expected_round import ExpectedRound, TruncatedProposal, best_length
 from egag.length_rule import LengthRule
@@ -24,8 +24,9 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
 
     S_i = a_1 ... a_i with a_j from `AcceptanceEstimator`. E_i = 1 + S_1 + ... + S_i is the expected number of tokens
     with i drafts. T_i is their time by `OnlineCostModel`. The rule maximises E_i / T_i. A drafter that draws is asked
-    draft by draft; a copy or a tree is cut before verification. If E_0 / T_0 is the maximum the round has no drafts,
-    and `ExplorationBudget` decides when to try again. Each read of a distribution waits for the device, once per draft.
+    draft by draft; a copy or a tree is cut before verification. If E_0 / T_0 is the maximum the round has no drafts.
+    `ExplorationBudget` decides when to try the other way, with drafts or without: a round's seconds are known of what
+    was played. Each read of a distribution waits for the device, once per draft.
     """
 
     _sure: float | None = None
@@ -93,7 +94,7 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
 
     def start_tree(self, distribution: DraftDistribution | None, steps: int = 1) -> bool:
         self._start()
-        self._steps = steps
+        self._steps = steps if self.gamma else 0
         return self.gamma > 0
 
     def acceptance(self, chance: float, depth: int) -> float:
@@ -182,11 +183,12 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
     def _read(self, chances: Sequence[float], match: int, parents: Sequence[int] | None) -> None:
         """Set features and survival of the drafts of a proposal that was not drawn, until survival is negligible."""
         acceptance, survival, depth = self.learnt.acceptance, [1.0], [0]
+        scored = match > 0 and chances[0] < 1.0
         rows, above = list[Features](), range(-1, len(chances) - 1) if parents is None else parents
         for chance, parent in zip(chances, above, strict=True):
             deep = depth[parent + 1]
             share = chance if parent < 0 else chance / max(chances[parent], 1e-9)
-            rows.append(self._features(share, deep, match))
+            rows.append(self._features(share, deep, match, scored))
             survival.append(survival[parent + 1] * acceptance.chance(rows[-1]))
             depth.append(deep + 1)
             if survival[-1] < _OF_USE:
@@ -195,11 +197,13 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         self._sure = survival[1]
         self._steps = max(1, self._steps)
 
-    def _features(self, share: float, depth: int, match: int = 0) -> Features:
+    def _features(self, share: float, depth: int, match: int = 0, scored: bool = False) -> Features:
         """The features of a draft that was not drawn.
 
         For probability 1 the acceptance rate of its position replaces it.
         """
+        if scored:
+            return copied_features(share, match, depth)
         return features(share if share < 1.0 else self.learnt.acceptance.typical(depth), depth, match)
 
     def seconds(self, drafts: int) -> float:
@@ -237,7 +241,9 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         if self.learnt.copies:
             self.gamma, self._trying = self.longest, False
             return
-        expected, rate = self.expected(), self.learnt.live.without_drafts().rate
-        pays = expected.rate > rate
-        self._trying = not pays and self.learnt.budget.tries(expected, rate)
-        self.gamma = self.longest if pays else int(self._trying)
+        drafting, plain = self.expected(), self.learnt.live.without_drafts()
+        pays, budget = drafting.rate > plain.rate, self.learnt.budget
+        self._trying = not pays and budget.tries(drafting, plain.rate)
+        drafted = self.gamma > 0  # not twice in a row, for by that nothing is learnt of drafts
+        resting = pays and drafted and self.live and budget.tries(plain, drafting.rate)
+        self.gamma = int(self._trying) if resting or not pays else self.longest

@@ -37,6 +37,16 @@ def stated_features(chance: float, position: int) -> Features:
     return 1.0, (math.log(chance / (1.0 - chance)) - PRIOR[0]) / PRIOR[1], float(position), 0.0
 
 
+def copied_features(chance: float, match: int, position: int) -> Features:
+    """The features of a draft that was copied. chance: the share of earlier places that went on so.
+
+    With the prior alone its log odds are -0.7 + 1.7 ln chance + 1.5 ln(1 + match). They were fitted on the copies of
+    suffix trees in 100 answers. Example: chance .5 behind one token .30, behind ten .85.
+    """
+    odds = 1.5 * math.log1p(match) + 1.7 * math.log(max(chance, _LEAST)) - 0.7
+    return 1.0, (odds - PRIOR[0]) / PRIOR[1], float(position), 0.0
+
+
 class AcceptanceEstimator:
     """Logistic regression with one Newton step per round; older verdicts decay by `forgetting` per round with verdicts.
 

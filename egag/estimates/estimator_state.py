@@ -14,7 +14,7 @@ from utils.events import Round
 
 _FORGETTING = 0.98
 # The weight of a first guess and of an earlier measurement, in rounds.
-_GUESS, _MEASURED = 3.0, 16.0
+_GUESS, _MEASURED = 3.0, 8.0
 # The decay per round of this text's average, and the weight of the usual average in rounds.
 _HERE, _ALIKE = 0.9, 2.0
 # The number of drafts that a guess considers.

@@ -54,9 +54,10 @@ class CorrectionFactor:
 
 @dataclass(slots=True)
 class TargetCorrection:
-    """The correction of the target's cost: a common factor, and a factor for each number of drafts.
+    """The correction of the target's cost: a common factor, and the mean factor of the rounds of each number of drafts.
 
-    A length with a predicted cost that is too low would be chosen again and again. Its own factor corrects this.
+    A length with a predicted cost that is too low would be chosen again and again. Its own rounds correct this. They
+    are kept as observed, whatever the common factor was: that follows the lengths that are played most.
 
     again: tokens that were read again over those that the rejected rounds left. It exceeds 1 where several rejections
     in a row go back to the same saved state. owed: what the last round left. paid: what rounds behind a rejection took
@@ -81,27 +82,33 @@ class TargetCorrection:
     def value(self, drafts: float) -> float:
         """Observed over predicted seconds of a round with `drafts` drafts.
 
-        A non-integer mean gives the common factor.
+        A mean number of drafts has a factor between those of the numbers beside it.
         """
-        measured = self._counts.get(drafts) if isinstance(drafts, int) else None
-        return self.whole.value if measured is None else self.whole.value * measured.value
+        below = int(drafts)
+        own = self._counts.get(below)
+        factor = self.whole.value if own is None else self._mean(own)
+        above = drafts - below
+        return factor + above * (self.value(below + 1) - factor) if above else factor
 
     def scaled(self, priced: list[float]) -> list[float]:
         """The corrected seconds of 0, 1, ... drafts."""
         whole = self.whole.value
         seconds = [whole * seconds_of for seconds_of in priced]
-        for drafts, measured in self._counts.items():
+        for drafts, own in self._counts.items():
             if drafts < len(seconds):
-                seconds[drafts] *= measured.value
+                seconds[drafts] = self._mean(own) * priced[drafts]
         return seconds
+
+    def _mean(self, own: CorrectionFactor) -> float:
+        """The mean of the factors of a length's rounds and of the common one."""
+        return (own.observed + _ALIKE * self.whole.value) / (own.predicted + _ALIKE)
 
     def update(self, drafts: int, observed: float, predicted: float) -> None:
         """Learn from one round."""
         self.changes += 1
         self.whole.update(observed, predicted)
-        if drafts not in self._counts:
-            self._counts[drafts] = CorrectionFactor(_ALIKE)
-        self._counts[drafts].update(observed, self.whole.value * predicted)
+        if predicted > 0.0:
+            self._counts.setdefault(drafts, CorrectionFactor()).update(observed / predicted, 1.0)
 
     def count_reread(self, round: Round) -> None:
         """Learn how much is read again. A text's first round pays for none before it."""

@@ -86,7 +86,7 @@ def test_a_length_whose_price_is_too_low_is_found_out() -> None:
     for _ in range(40):
         for drafts, observed in ((0, 10.0), (5, 30.0), (0, 10.0)):
             side.update(drafts, observed, 20.0 if drafts else 10.0)
-    assert side.value(5) == pytest.approx(1.5, rel=0.03) and side.value(0) == pytest.approx(1.0, rel=0.03)
+    assert side.value(5) == pytest.approx(1.5, rel=0.05) and side.value(0) == pytest.approx(1.0, rel=0.05)
     assert side.value(4) == side.value(2.5) == side.whole.value
 
 
@@ -286,6 +286,29 @@ def test_worthless_drafts_end_and_are_tried_now_and_then() -> None:
         made.update(judged(count, 0, verify_s=20.0 + 0.5 * count, draft_s=2.0 if made.gamma else 0.0))
     assert allowed[0] == 16 and set(allowed[200:]) == {0, 1}
     assert 3 <= allowed[200:].count(1) <= 200 * 0.01 * 20.5 / 2 + 1
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_plain_rounds_are_tried_for_all_rounds_may_take_longer_than_was_measured(live: bool) -> None:
+    """With a draft 1.3 tokens in 28 ms, without one in 20: where none is played, 20 looks like 25."""
+    made, drafting = rule(survival_live=live), list[bool]()
+    for number in range(600):
+        count = drafted(made, 0.6)
+        drafting.append(made.gamma > 0)
+        accepted = int(count > 0 and number % 10 < 3)
+        made.update(judged(count, accepted, verify_s=26.0 if count else 20.0, draft_s=2.0 if count else 0.0))
+    assert sum(drafting[:10]) >= 9
+    assert sum(drafting[-200:]) < 10 if live else all(drafting)
+
+
+def test_trials_of_plain_rounds_lose_their_share_where_drafts_pay() -> None:
+    made, plain = rule(), 0
+    for _ in range(1000):
+        count = drafted(made, 0.95, 0.95)
+        plain += not made.gamma
+        made.update(judged(count, count, verify_s=20.0 + 0.5 * count, draft_s=1.0 + count if count else 0.0))
+    lost = 20.0 - 24.0 / 3  # ms, of a token at the rate of two drafts
+    assert 1 <= plain <= 1 + 0.01 * 1000 * 24.0 / lost
 
 
 def test_what_was_given_up_is_taken_up_again() -> None:
