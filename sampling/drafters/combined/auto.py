@@ -186,7 +186,7 @@ class AutoDrafter(Drafter):
         """The model's drafts, joined with a copy if they are point masses."""
         rule = chooser.rule_for(name)
         round_of_model = yield from stepwise(self.models[name].propose(seq, chooser.handed(name), room))
-        if copy is None or round_of_model.draft_probs is not None or not self._joins(seq, name):
+        if copy is None or round_of_model.draft_probs is not None or not self.trees or self._shared(seq) is not None:
             return replace(round_of_model, source=name)
         both, rows = joined(round_of_model, rule.survival[1:], copy.tokens, copy.truncated.survival, rule.seconds)
         if not rows:

@@ -17,9 +17,10 @@ _FIRST = (1, 5, 2, 3, 9, 17, 32)
 _TURNS, _PREFILLS = 4, 2
 # Forwards in a row over one number of rows, as rounds follow each other. The first one finds what others left.
 _IN_A_ROW = 4
+# Pairs of a chain and a tree, and of rounds with a rejection, in a turn.
+_PAIRS = 3
 # The first one pays for first calls: one more, so that a short time knows the price too.
 _FIRST_ROLLBACKS = 2
-_FORKS = 3
 # Two branches of four drafts, behind the root, and their rows.
 _BRANCHES, _FORKED = (-1, 0, 1, 2, -1, 4, 5, 6), 9
 
@@ -62,16 +63,17 @@ class ForwardTimes:
             for _ in range(_FIRST_ROLLBACKS):
                 yield from self._rollback(context)
         for turn in range(1, _TURNS):
-            for context in self._runners:
-                if turn < _PREFILLS:
-                    yield from self._prefill(context)
-                for count in sorted(self._rows, reverse=True):
+            for context in self._runners if turn < _PREFILLS else ():
+                yield from self._prefill(context)
+            for context in self._runners if self._trees else ():
+                for _ in range(_PAIRS):
+                    yield self._fork(context)
+            for count in sorted(self._rows, key=lambda count: (count not in _FIRST, -count)):
+                for context in self._runners:
                     for place in range(_IN_A_ROW):
                         yield self._forward(context, count, counts=place > 0)
-            for context in self._runners if self._trees else ():
-                for _ in range(_FORKS):
-                    yield self._fork(context)
-            yield from self._rollback(min(self._runners))
+            for _ in range(_PAIRS):
+                yield from self._rollback(min(self._runners))
 
     def _rollback(self, context: int) -> Iterator[bool]:
         """Rejections, behind the shortest context: going back further than what was saved reads all of it again."""

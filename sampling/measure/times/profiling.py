@@ -32,7 +32,7 @@ from utils.events import Event, Round
 BUDGET_S = 30.0
 _FORWARD_SHARE = 0.4
 _NEARLY = 0.99
-_TEXT_TOKENS = 20
+_TEXT_TOKENS, _TREE_TEXTS = 20, 3
 _CHAIN_SHARE = 0.9
 _SHORT, _LONG, _COPIED, _LONG_TURNS = 1, 4, 10, 3
 # Rounds of one drafter in a row: two short ones, with long ones between.
@@ -191,17 +191,17 @@ class _Live:
             sum(bool(round.drafts) for round in rounds) / len(rounds),
         )
 
-    def best_rate(self, cost: CostModel, shapes: Iterable[tuple[int, int]]) -> float:
-        """Tokens per second with drafts of the best of these shapes, (nodes, levels)."""
+    def best_rate(self, cost: CostModel, shapes: Iterable[tuple[int, int]], texts: int) -> float:
+        """Tokens per second over the first texts, with drafts of the best of these shapes, (nodes, levels)."""
         return max(
-            sum(tokens_per_round(text, nodes, levels) for text in self.texts)
-            / (len(self.texts) * (cost.verify_s(nodes) + cost.draft_s(levels) + cost.rest_s))
+            sum(tokens_per_round(text, nodes, levels) for text in self.texts[:texts])
+            / (texts * (cost.verify_s(nodes) + cost.draft_s(levels) + cost.rest_s))
             for nodes, levels in shapes
         )
 
 
 class _Drafts:
-    """Every drafter of a pair on the same texts, a round of each in turn; plain decoding is one of them."""
+    """Every drafter of a pair on the same texts, some rounds of each in turn; plain decoding is one of them."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
@@ -259,10 +259,12 @@ class _Drafts:
         return {name: live.times() for name, live in self._live.items() if name != NOTHING and live.rounds}
 
     def with_trees(self, profile: LatencyProfile) -> dict[str, DraftTimes]:
-        """The drafters of a profile with what their trees bring, where those went over every text."""
+        """The drafters of a profile with what their trees bring, where those went over three texts and more."""
         times = dict(profile.drafters)
         for name, live in self._trees.items():
-            if len(live.texts) < len(TEXTS):
+            chain = self._live[name]
+            texts = sum(len(ours) == len(theirs) for ours, theirs in zip(live.texts, chain.texts, strict=False))
+            if texts < _TREE_TEXTS:
                 continue
             tree = live.times()
             times[name] = replace(times[name], tree=TreeTimes(tree.first_s, tree.step_s, 1.0))
@@ -270,14 +272,14 @@ class _Drafts:
             chained = profile.cost_model(name)
             assert branched is not None and chained is not None
             shapes = [(nodes, levels) for levels in range(1, _LONG + 1) for nodes in _NODES if nodes >= levels]
-            trees = live.best_rate(branched, shapes)
-            chains = self._live[name].best_rate(chained, [(count, count) for count in range(1, _LONG + 1)])
+            trees = live.best_rate(branched, shapes, texts)
+            chains = chain.best_rate(chained, [(count, count) for count in range(1, _LONG + 1)], texts)
             times[name] = replace(times[name], tree=TreeTimes(tree.first_s, tree.step_s, trees / chains))
         return times
 
 
 def _in_turn(drafters: Mapping[str, _Live]) -> Iterator[bool]:
-    """The first prefill and round of each, then several rounds in a row of each in turn, until every text is over."""
+    """The first prefill and round of each, then more and more rounds in a row of each, until every text is over."""
     running, steps = [live.steps() for live in drafters.values()], 2
     while running:
         for work in tuple(running):
@@ -287,5 +289,5 @@ def _in_turn(drafters: Mapping[str, _Live]) -> Iterator[bool]:
                 if over:
                     running.remove(work)
                     break
-        steps = _IN_A_ROW
+        steps = min(_IN_A_ROW, 2 * steps)
     yield True

@@ -1,6 +1,6 @@
 """The method `auto`: who drafts, what is joined, what is not even built, and what a round says of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -8,8 +8,9 @@ import torch
 
 from egag.choosing.drafter_chooser import DrafterChooser
 from egag.cost_model import CostModel
+from egag.expected_round import ExpectedRound
 from sampling.drafter import proposal_of
-from sampling.drafters.combined.auto import AutoDrafter
+from sampling.drafters.combined.auto import COPIES, AutoDrafter
 from sampling.drafters.combined.joined import joined
 from sampling.engine import Text
 from sampling.forward.requests import StepGenerator
@@ -29,6 +30,7 @@ from tests.sequences import sequence
 from tests.tiny import tiny_pair
 from utils.events import Round
 from utils.logits_processor import MultinomialProcessor
+from utils.parameter import ChosenPart
 
 SETTINGS = {**Settings(), "length": 30, "survival_live": False}
 GOOD, USELESS, DEAR = DraftTimes(1.0, 1.0, (0.6, 0.6)), DraftTimes(3.0, 1.0, (0.0,)), DraftTimes(40.0, 9.0, (0.9, 0.9))
@@ -247,6 +249,28 @@ def test_chains_are_drafted_where_the_target_runs_no_trees() -> None:
     chains = replace(pair, target=ModelRunner(replace(pair.target.model, trees=False)))  # type: ignore[type-var]
     assert all(round.parents is None for round in rounds(chains))
     assert any(round.parents is not None for round in rounds(pair))
+
+
+@pytest.mark.parametrize(("trees", "processor"), [(True, "greedy"), (False, "greedy"), (True, "multinomial")])
+def test_a_model_is_credited_with_a_copy_only_where_both_can_be_joined(
+    trees: bool, processor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under sampling the toy model's chains are drawn, which nothing can be joined with."""
+    credited, beside, choose = list[bool](), list[bool](), DrafterChooser.choose
+
+    def watched(self: DrafterChooser, expected: Mapping[str, ExpectedRound]) -> str:
+        if "model" in expected and COPIES in expected:
+            credited.append(expected["model"] != self.rule_for("model").expected())
+        return choose(self, expected)
+
+    monkeypatch.setattr(DrafterChooser, "choose", watched)
+    pair = toy_pair(drafter_seed=None)
+    target = ModelRunner(replace(pair.target.model, trees=trees))  # type: ignore[type-var]
+    told = replace(pair, target=target, profile=profile(model=GOOD))
+    values = {"processor": ChosenPart(processor, (1.0,))}
+    beside.extend("+" in round.source for round in rounds(told, **values))
+    joins = trees and processor == "greedy"
+    assert credited and any(credited) == joins and any(beside) <= joins
 
 
 def test_it_takes_no_rule_but_its_own() -> None:
