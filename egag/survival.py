@@ -51,7 +51,7 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         if not self.remember:
             self.learnt = EstimatorState.fresh(self.cost_model, self.explore)
         self.learnt.sure.begin()
-        self.gamma, self._trying = self.longest, False
+        self.gamma, self._trying, self._drafted = self.longest, False, 0
         self._start()
         if self.learnt.rounds:
             self._decide()
@@ -148,6 +148,7 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         if self._steps or round.drafts:
             self.learn(round)
         self.learnt.passed(round)
+        self._drafted = self._drafted + 1 if self.gamma else 0
         self._decide()
 
     def learn(self, round: Round, timed: bool = True) -> None:
@@ -183,7 +184,7 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
     def _read(self, chances: Sequence[float], match: int, parents: Sequence[int] | None) -> None:
         """Set features and survival of the drafts of a proposal that was not drawn, until survival is negligible."""
         acceptance, survival, depth = self.learnt.acceptance, [1.0], [0]
-        scored = match > 0 and chances[0] < 1.0
+        scored = match > 0 and parents is None and chances[0] < 1.0
         rows, above = list[Features](), range(-1, len(chances) - 1) if parents is None else parents
         for chance, parent in zip(chances, above, strict=True):
             deep = depth[parent + 1]
@@ -244,6 +245,6 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         drafting, plain = self.expected(), self.learnt.live.without_drafts()
         pays, budget = drafting.rate > plain.rate, self.learnt.budget
         self._trying = not pays and budget.tries(drafting, plain.rate)
-        drafted = self.gamma > 0  # not twice in a row, for by that nothing is learnt of drafts
-        resting = pays and drafted and self.live and budget.tries(plain, drafting.rate)
+        unknown = self._drafted > self.learnt.live.target.rounds(0)  # the more was seen, the longer between two trials
+        resting = pays and unknown and self.live and budget.tries(plain, drafting.rate)
         self.gamma = int(self._trying) if resting or not pays else self.longest

@@ -108,7 +108,13 @@ class TargetCorrection:
         self.changes += 1
         self.whole.update(observed, predicted)
         if predicted > 0.0:
-            self._counts.setdefault(drafts, CorrectionFactor()).update(observed / predicted, 1.0)
+            factor = min(observed / predicted, _MOST * self.whole.value)
+            self._counts.setdefault(drafts, CorrectionFactor()).update(factor, 1.0)
+
+    def rounds(self, drafts: int) -> float:
+        """How many rounds with so many drafts were seen, without those that faded: 20 at most."""
+        own = self._counts.get(drafts)
+        return 0.0 if own is None else own.predicted
 
     def count_reread(self, round: Round) -> None:
         """Learn how much is read again. A text's first round pays for none before it."""

@@ -8,7 +8,7 @@ import pytest
 
 from egag.choosing.drafter_chooser import DrafterChooser
 from egag.cost_model import ASSUMED_COSTS, CostModel
-from egag.estimates.acceptance import PRIOR, AcceptanceEstimator, features, stated_features
+from egag.estimates.acceptance import PRIOR, AcceptanceEstimator, copied_features, features, stated_features
 from egag.estimates.estimator_state import ConfidenceAverages, DraftFeatures, RoundAverages
 from egag.estimates.online_cost_model import CorrectionFactor, OnlineCostModel, TargetCorrection
 from egag.expected_round import ExpectedRound, ExplorationBudget, best_length
@@ -495,3 +495,71 @@ def test_a_proposal_that_is_cut_has_been_drafted_in_one_step() -> None:
         made.use_cost_model(price)
         found = made.evaluate(chances, 3)
         assert found.count == count and found.expected.seconds == pytest.approx(price.verify_s(count) + 5.0)
+
+
+def test_a_mean_number_of_drafts_has_a_factor_between_its_neighbours() -> None:
+    side = TargetCorrection(CorrectionFactor(trust=10.0))
+    for _ in range(40):
+        for drafts, observed in ((1, 10.0), (2, 20.0)):
+            side.update(drafts, observed, 10.0)
+    assert side.value(1) < side.value(1.25) < side.value(1.5) < side.value(2)
+    assert side.value(1.25) == pytest.approx(0.75 * side.value(1) + 0.25 * side.value(2)) and side.value(
+        1.0
+    ) == side.value(1)
+    assert (
+        side.rounds(1) == pytest.approx(side.rounds(2)) == pytest.approx(20 * (1 - 0.95**40)) and side.rounds(3) == 0.0
+    )
+
+
+def test_the_first_round_of_a_length_counts_as_three_at_most() -> None:
+    side = TargetCorrection(CorrectionFactor(trust=10.0))
+    for _ in range(20):
+        side.update(1, 20.0, 20.0)
+    side.update(0, 400.0, 20.0)
+    assert side.whole.value < 1.3 and 1.0 < side.value(0) < 1.0 + 3 * 1.3 / 5
+
+
+def test_a_disturbed_trial_of_a_plain_round_is_made_up_for() -> None:
+    """Plain rounds are better; the first trial takes five times as long, which the budget has to save up again."""
+    made, drafting, tried = rule(), list[bool](), 0
+    for number in range(1200):
+        count = drafted(made, 0.6)
+        drafting.append(made.gamma > 0)
+        tried += not count
+        accepted = int(count > 0 and number % 10 < 3)
+        plain_s = 100.0 if tried == 1 else 20.0
+        made.update(judged(count, accepted, verify_s=26.0 if count else plain_s, draft_s=2.0 if count else 0.0))
+    assert sum(drafting[-200:]) < 10
+
+
+def test_trials_of_plain_rounds_become_rare_where_both_are_alike() -> None:
+    """1.4 tokens in 28 ms, or 1 in 20: what is known of plain rounds needs no round in two."""
+    made, plain = rule(), list[bool]()
+    for number in range(600):
+        count = drafted(made, 0.6)
+        plain.append(made.gamma == 0)
+        accepted = int(count > 0 and number % 5 < 2)
+        made.update(judged(count, accepted, verify_s=26.0 if count else 20.1, draft_s=2.0 if count else 0.0))
+    rests = [at for at, is_plain in enumerate(plain) if is_plain]
+    assert rests and (max(rests) > 500 or len(rests) < 100)
+
+
+def test_a_copy_is_rated_by_its_match_and_its_share() -> None:
+    acceptance = AcceptanceEstimator()
+    rated = {
+        (share, match): acceptance.chance(copied_features(share, match, 0))
+        for share in (0.25, 0.5)
+        for match in (1, 10)
+    }
+    assert rated[0.5, 1] == pytest.approx(0.30, abs=0.005) and rated[0.5, 10] == pytest.approx(0.85, abs=0.005)
+    assert rated[0.25, 1] < rated[0.5, 1] < rated[0.25, 10] < rated[0.5, 10]
+
+
+def test_only_chains_of_suffix_trees_are_rated_so() -> None:
+    """Not a tree, whose branches would be likely all at once, and not a copy that says nothing of its chances."""
+    made = rule()
+    near, far = (made.evaluate((0.5, 0.5), match).survival[0] for match in (1, 10))
+    assert far - near > 0.4
+    for chances, parents in (((1.0, 1.0), None), ((0.5, 0.5), (-1, -1))):
+        near, far = (made.evaluate(chances, match, parents).survival[0] for match in (1, 10))
+        assert far - near < 0.2
