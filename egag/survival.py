@@ -189,7 +189,7 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         for chance, parent in zip(chances, above, strict=True):
             deep = depth[parent + 1]
             share = chance if parent < 0 else chance / max(chances[parent], 1e-9)
-            rows.append(self._features(share, deep, match, scored))
+            rows.append(copied_features(share, match, deep) if scored else self._features(share, deep, match))
             survival.append(survival[parent + 1] * acceptance.chance(rows[-1]))
             depth.append(deep + 1)
             if survival[-1] < _OF_USE:
@@ -198,13 +198,11 @@ class SurvivalGamma(LengthRule, Truncation, TreeGrowth):
         self._sure = survival[1]
         self._steps = max(1, self._steps)
 
-    def _features(self, share: float, depth: int, match: int = 0, scored: bool = False) -> Features:
+    def _features(self, share: float, depth: int, match: int = 0) -> Features:
         """The features of a draft that was not drawn.
 
         For probability 1 the acceptance rate of its position replaces it.
         """
-        if scored:
-            return copied_features(share, match, depth)
         return features(share if share < 1.0 else self.learnt.acceptance.typical(depth), depth, match)
 
     def seconds(self, drafts: int) -> float:

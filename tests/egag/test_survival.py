@@ -503,12 +503,9 @@ def test_a_mean_number_of_drafts_has_a_factor_between_its_neighbours() -> None:
         for drafts, observed in ((1, 10.0), (2, 20.0)):
             side.update(drafts, observed, 10.0)
     assert side.value(1) < side.value(1.25) < side.value(1.5) < side.value(2)
-    assert side.value(1.25) == pytest.approx(0.75 * side.value(1) + 0.25 * side.value(2)) and side.value(
-        1.0
-    ) == side.value(1)
-    assert (
-        side.rounds(1) == pytest.approx(side.rounds(2)) == pytest.approx(20 * (1 - 0.95**40)) and side.rounds(3) == 0.0
-    )
+    assert side.value(1.25) == pytest.approx(0.75 * side.value(1) + 0.25 * side.value(2))
+    assert side.value(1.0) == side.value(1)
+    assert side.rounds(1) == side.rounds(2) == pytest.approx(20 * (1 - 0.95**40)) and side.rounds(3) == 0.0
 
 
 def test_the_first_round_of_a_length_counts_as_three_at_most() -> None:
@@ -540,8 +537,7 @@ def test_trials_of_plain_rounds_become_rare_where_both_are_alike() -> None:
         plain.append(made.gamma == 0)
         accepted = int(count > 0 and number % 5 < 2)
         made.update(judged(count, accepted, verify_s=26.0 if count else 20.1, draft_s=2.0 if count else 0.0))
-    rests = [at for at, is_plain in enumerate(plain) if is_plain]
-    assert rests and (max(rests) > 500 or len(rests) < 100)
+    assert 20 <= sum(plain) < 100
 
 
 def test_a_copy_is_rated_by_its_match_and_its_share() -> None:
